@@ -40,8 +40,10 @@ from interp.model import MLP, Attention, Batch, Network
 from interp.points import Place, Point
 from interp.weights import check_finite_weights
 
-UNIT = re.compile(r"L(?P<layer>\d{1,4})(?P<letter>[NF])(?P<index>\d{1,8})@(?P<pos>\d{1,6})")
+UNIT = re.compile(r"L(?P<layer>\d{1,4})((?P<letter>[NFH])(?P<index>\d{1,8})|MLP)@(?P<pos>\d{1,6})")
 """The name of a unit of a graph."""
+KINDS = {"N": "neurons", "F": "features of an MLP", "H": "heads", "MLP": "an MLP"}
+"""What layers have, by the letters of names."""
 TOP = 5
 """Tokens that are reported without targets: the most probable, and those that change most."""
 
@@ -140,8 +142,8 @@ def scale_units(  # noqa: PLR0913 - the settings of one analysis, by keyword
     Args:
         model: the model; a view with dictionaries for features.
         prompt: one text, its token ids, or a batch of one row.
-        units: their names in the graph of this prompt, such as ``L1N5@3`` (a neuron) or
-            ``L1F17@3`` (a feature).
+        units: their names in the graph of this prompt, such as ``L1N5@3`` (a neuron), ``L1F17@3``
+            (a feature), ``L1H2@3`` (a head) or ``L1MLP@3`` (an MLP without its output bias).
         factor: what their activations are multiplied by; 0 switches them off.
         targets: tokens (ids or texts) whose logits are measured; ``None`` for the five that are
             most probable, and the five whose logits change most.
@@ -225,35 +227,46 @@ def _edits(
         if transcoder is None
         else _places_of_transcoder(model, transcoder)
     )
-    places = {"N": _places_of_units(model, "N"), "F": of_features}
+    places = {letter: _places_of_units(model, letter) for letter in ("N", "H", "MLP")}
+    places["F"] = of_features
     n_pos = int(batch.is_real[0].sum())
     scaled: list[Edit] = []
     for name in units:
-        match = UNIT.fullmatch(name)
-        if match is None:
-            raise InvalidInput(
-                f"{shorten(name)} is no name of a unit; L1N5@3 is neuron 5 of layer 1 at position "
-                "3, L1F5@3 a feature."
-            )
-        of_layer, layer = places[match["letter"]], int(match["layer"])
+        letter, layer, index, pos = _parts_of(name)
+        of_layer = places[letter]
         if layer not in of_layer:
             layers = ", ".join(map(str, of_layer)) or "none"
-            kind = {"N": "neurons", "F": "features of an MLP"}[match["letter"]]
-            raise InvalidInput(f"{name}: layers of this model with {kind}: {layers}.")
+            raise InvalidInput(f"{name}: layers of this model with {KINDS[letter]}: {layers}.")
         place, width = of_layer[layer]
-        index, pos = int(match["index"]), int(match["pos"])
         if index >= width or pos >= n_pos:
             raise InvalidInput(
                 f"{name}: layer {layer} has units 0 to {width - 1}, the prompt positions 0 to "
                 f"{n_pos - 1}."
             )
-        of_transcoder = transcoder if match["letter"] == "F" else None
-        scaled += (
-            [edits.scale(place, factor, unit=index, pos=pos)]
-            if of_transcoder is None
-            else feature_edits(of_transcoder, layer, index, factor=factor, pos=pos)
-        )
+        if letter == "F" and transcoder is not None:
+            scaled += feature_edits(transcoder, layer, index, factor=factor, pos=pos)
+        elif letter == "MLP":
+            scaled.append(edits.scale(place, factor, pos=pos))
+        else:
+            unit, head = (None, index) if letter == "H" else (index, None)
+            scaled.append(edits.scale(place, factor, unit=unit, head=head, pos=pos))
     return scaled
+
+
+def _parts_of(name: str) -> tuple[str, int, int, int]:
+    """The letter of a unit's name, its layer, its index there and its position.
+
+    Raises:
+        InvalidInput: it is no name of a unit.
+    """
+    match = UNIT.fullmatch(name)
+    if match is None:
+        raise InvalidInput(
+            f"{shorten(name)} is no name of a unit; L1N5@3 is neuron 5 of layer 1 at position 3, "
+            "L1F5@3 a feature, L1H5@3 a head and L1MLP@3 a whole MLP."
+        )
+    letter, index = match["letter"] or "MLP", match["index"] or "0"
+    return letter, int(match["layer"]), int(index), int(match["pos"])
 
 
 def _places_of_transcoder(
@@ -274,10 +287,15 @@ def _places_of_transcoder(
 
 
 def _places_of_units(model: Network, letter: str) -> dict[int, tuple[Place, int]]:
-    """Where the units of each layer's MLP are, and how many: ``N`` neurons, ``F`` features."""
-    mlps = {layer: step.f for layer, step in model.stacks[0].branches() if isinstance(step.f, MLP)}
-    if letter == "N":
-        return {layer: (Place(Point.POST, layer), f.W_in.shape[1]) for layer, f in mlps.items()}
+    """Where the units of each layer are that have some letters, and how many; see ``KINDS``."""
+    parts = [(layer, step.f) for layer, step in model.stacks[0].branches()]
+    if letter == "H":
+        heads = [(layer, f) for layer, f in parts if isinstance(f, Attention)]
+        return {layer: (Place(f.points.z, layer), f.n_heads) for layer, f in heads}
+    mlps = {layer: f for layer, f in parts if isinstance(f, MLP)}
+    if letter in ("N", "MLP"):
+        widths = {layer: f.W_in.shape[1] if letter == "N" else 1 for layer, f in mlps.items()}
+        return {layer: (Place(Point.POST, layer), width) for layer, width in widths.items()}
     attached = model.dictionaries() if isinstance(model, DictionaryTransformer) else {}
     if isinstance(model, DictionaryTransformer) and model.has_transcoder:
         places = [at for at in model.layout if at.point is Point.FEATURES and at not in attached]

@@ -5,11 +5,14 @@
 With the patterns of heads, the divisors of norms and the ratios post / pre of neurons fixed at
 their values from the run, the model is linear: what a neuron or a logit reads is a sum over what
 embeddings and earlier neurons wrote. Nodes are neurons at positions, embeddings and logits; each
-edge is split by the heads that carry it. Rows are computed in order of influence on the logits; the
-influence of a node is the share of them that comes through it, by sizes (Ameisen et al. 2025,
-"Circuit Tracing"; neurons in place of features: arXiv 2601.22594; the ratios: Jafari et al. 2025,
-"RelP"). What is pruned, or too small to be stored, is the node ``rest``, so that the edges of every
-node sum to what it reads.
+edge is split by the heads that carry it. Or heads are nodes (``units="heads"``), and whole MLPs:
+they write vectors, whose part along the answer is followed, so that what a head reads is all that
+it contributes to the answer (:mod:`analyses.attribution_graph.vector_units`).
+
+Rows are computed in order of influence on the logits; the influence of a node is the share of them
+that comes through it, by sizes (Ameisen et al. 2025, "Circuit Tracing"; neurons in place of
+features: arXiv 2601.22594; the ratios: Jafari et al. 2025, "RelP"). What is pruned, or too small to
+be stored, is the node ``rest``, so that the edges of every node sum to what it reads.
 
 What the graph can't show: patterns are fixed, so how queries and keys choose where a head attends
 is no part of it; nor what later parts do if a node is missing. So units are set to zero, one at a
@@ -27,7 +30,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.attribution_graph.checks import Measurement, Predicted, measured
-from analyses.attribution_graph.cross_layer import cross_layer_units
 from analyses.attribution_graph.estimate import TERMS_BYTES, GraphEstimate, estimate_of
 from analyses.attribution_graph.filling import Filling, stored_share
 from analyses.attribution_graph.groups import groups_by_sources, groups_by_tokens
@@ -38,13 +40,13 @@ from analyses.attribution_graph.influence import (
     pruned,
     replacement_score,
 )
+from analyses.attribution_graph.kinds import Kinds, OfUnits
 from analyses.attribution_graph.neuronpedia import NeuronpediaGraph
-from analyses.attribution_graph.nodes import GraphNode, Placed, nodes_of, terms_of
+from analyses.attribution_graph.nodes import LETTERS, GraphNode, Placed, nodes_of, terms_of
 from analyses.attribution_graph.promoted import with_promoted
-from analyses.attribution_graph.rows import Readers, Rows
-from analyses.attribution_graph.units import Units, features_of, layers_of_features, neurons_of
+from analyses.attribution_graph.rows import Readers
 from analyses.methods.attribution import logit_direction, unembedding_of
-from analyses.methods.frozen import FrozenModel, check_linear_once_frozen, places_of_run
+from analyses.methods.frozen import FrozenModel, check_linear_once_frozen
 from analyses.results import (
     Network,
     Node,
@@ -59,15 +61,13 @@ from analyses.results import (
     signed,
     token_ids,
 )
-from interp import DictionaryTransformer, Transformer, estimate, run
-from interp.dictionaries import CrossLayerTranscoder
+from interp import Transformer, estimate, run
 from interp.errors import InvalidInput, nearest, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.io import as_progress, cancellable, return_freed_memory
 from interp.metrics import Position, as_position, at_least_float32, columns_read
 from interp.model import Batch
-from interp.points import Place
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
 
@@ -107,8 +107,10 @@ NOT_SPLIT = (
     f"edges are not split by heads: the parts would take more than {TERMS_BYTES // 2**20} MiB; "
     "lower max_nodes, node_share or edge_share to split them"
 )
-UNITS = ("neuron", "feature")
-"""The kinds of nodes that are units."""
+ALONG = (
+    "of the vectors that heads and whole MLPs write, edges into them follow the part along the "
+    "answer: what they do to one of several logits, or several together, is approximate"
+)
 Names = tuple[str, str]
 Groups = Mapping[str, Sequence[str]]
 
@@ -124,7 +126,7 @@ class AttributionGraph(Result):
         share: its size, as a share of all that the target reads.
         terms: the part of each edge that each carrier carries; they sum to it.
         carriers: ``bypass``, the heads, and the skips of transcoders, each for the routes of which
-            it is the last one.
+            it is the last one; where heads are nodes, ``bypass`` alone.
         value: what each logit reads: the logit minus the mean of all logits, before any soft-cap.
         probability: the probability of each logit's token.
         target: the label of each logit's token.
@@ -213,7 +215,7 @@ class AttributionGraph(Result):
         columns = list(GraphNode.__dataclass_fields__)
         rows = [[getattr(node, name) for name in columns] for node in self.nodes]
         frame = pd.DataFrame(rows, columns=pd.Index(columns))
-        frame = frame.astype({"layer": "Int64", "neuron": "Int64", "pos": "Int64"})
+        frame = frame.astype(dict.fromkeys(("layer", "neuron", "head", "pos"), "Int64"))
         return frame.sort_values("influence", ascending=False, kind="stable", ignore_index=True)
 
     def to_carrier_frame(self) -> pd.DataFrame:
@@ -245,8 +247,9 @@ class AttributionGraph(Result):
     ) -> dict[str, Any]:
         """The graph as the JSON of Neuronpedia's and Anthropic's viewers, for :func:`json.dumps`.
 
-        Neurons and features are nodes of the type ``cross layer transcoder``, since viewers show no
-        other units: they have layer, index and activation, but no page of a feature. Biases and the
+        Neurons, features and whole MLPs are nodes of the type ``cross layer transcoder``, heads of
+        the type ``lorsa``, since viewers show no other units: they have layer, index and
+        activation, but no page of a feature. Biases and the
         rest are of the type ``mlp reconstruction error`` at the entry of the model, so that the
         share of errors that a viewer states includes them. ``influence`` is cumulative, as viewers
         prune by it. Heads on edges, shares, checks and what pruning lost are in
@@ -292,8 +295,9 @@ class AttributionGraph(Result):
         places: dict[str, list[GraphNode]] = {}
         for node in drawn:
             places.setdefault(group_of.get(node.name, node.name), []).append(node)
-        layers = sorted({node.layer for node in drawn if node.layer is not None})
-        rows = ["embed", *(f"L{layer}" for layer in layers), "logits"]
+        in_order = sorted(drawn, key=lambda node: (node.layer or 0, node.kind != "head"))
+        of_layers = [_row_of(node) for node in in_order if node.layer is not None]
+        rows = ["embed", *dict.fromkeys(of_layers), "logits"]
         index = {node.name: n for n, nodes in enumerate(places.values()) for node in nodes}
         influence = {node.name: node.influence for node in drawn}
         lines: dict[tuple[int, int], float] = {}
@@ -376,7 +380,9 @@ class AttributionGraph(Result):
     ) -> Float[Tensor, " logit"]:
         """What is added to each logit if units are scaled together, as the graph predicts.
 
-        :func:`analyses.scale_units` measures it. Units that were pruned have no effect here.
+        :func:`analyses.scale_units` measures it. Units that were pruned have no effect here. Of
+        heads and whole MLPs, the prediction is exact (but for what was pruned, and what is fixed)
+        for one of them and the answer as a whole.
 
         Args:
             units: names of nodes.
@@ -392,7 +398,7 @@ class AttributionGraph(Result):
                     f"The graph has no node {shorten(name)}.{nearest(name, number_of)}"
                 )
         chosen = [number_of[name] for name in units]
-        if not all(self.nodes[n].kind in UNITS for n in chosen):
+        if not all(self.nodes[n].kind in LETTERS for n in chosen):
             raise InvalidInput(f"{shorten(units)} has a node that is no unit, and can't be scaled.")
         source, target = (
             torch.tensor([number_of[edge[end]] for edge in self.edges], dtype=torch.long)
@@ -420,7 +426,7 @@ class AttributionGraph(Result):
             InvalidInput: ``by`` is something else.
         """
         ranked = sorted(self.nodes, key=lambda node: -node.influence)
-        units = [node for node in ranked if node.kind in UNITS]
+        units = [node for node in ranked if node.kind in LETTERS]
         if by == "tokens":
             return groups_by_tokens(units)
         if by != "sources":
@@ -456,7 +462,7 @@ def _note_of_group(nodes: Sequence[GraphNode]) -> str:
 
 def _row_of(node: GraphNode) -> str:
     if node.layer is not None:
-        return f"L{node.layer}"
+        return f"L{node.layer} heads" if node.kind == "head" else f"L{node.layer}"
     return "embed" if node.kind == "embedding" else "logits"
 
 
@@ -474,7 +480,7 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     *,
     targets: Tokens | None = None,
     pos: Position = None,
-    units: Literal["neurons", "features"] | CrossLayerTranscoder = "neurons",
+    units: OfUnits = "neurons",
     max_nodes: int = 300,
     node_share: float = 0.8,
     edge_share: float = 0.98,
@@ -485,7 +491,9 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> AttributionGraph:
-    """Trace a prediction to the tokens through neurons, with heads on the edges, and check it.
+    """Trace a prediction to the tokens through neurons or heads, and check what it predicts.
+
+    Heads that are no nodes are on the edges.
 
     Args:
         model: a model with one stack whose stream is a sum of what is written, and whose logits are
@@ -499,7 +507,11 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
             transcoder reads what the MLP reads, and writes what it writes, before or after a norm
             of its output; a skip carries edges, as heads do. Or the features of a cross-layer
             transcoder, given here or attached to the model: an edge from one is the sum over all
-            layers that it writes, and an error is what the features of all layers leave out.
+            layers that it writes, and an error is what the features of all layers leave out. Or
+            ``"mlps"``: each MLP as one node at each position. ``"heads"``: heads are nodes in place
+            of carriers, and MLPs pass on what they read with their ratios post / pre fixed;
+            ``("heads", "neurons")``: heads beside one of the others. An MLP passes on nothing where
+            the effects of its neurons cancel, as those of a step made of two do: take neurons.
         max_nodes: the most units whose rows are computed, those with the most influence first.
         node_share: share of the units' influence that stays when nodes are pruned.
         edge_share: likewise of edges.
@@ -532,6 +544,8 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
         >>> model = interp.load("induction-by-hand")
         >>> analyses.attribution_graph(model, "abcab")
         AttributionGraph(graph of c (100 %): 0 units, 1 edge; replacement 1, completeness 1)
+        >>> analyses.attribution_graph(model, "abcab", units="heads", check=0).edges
+        (('L1H0@5', 'logit c@5'), ('embed@3', 'L1H0@5'))
     """
     check_finite_weights(model)
     check_linear_once_frozen(model, "attribution_graph")
@@ -539,13 +553,13 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     max_nodes, check = at_least(0, max_nodes, "max_nodes"), at_least(0, check, "check")
     how = Measurement(check, as_seed(seed), memory, progress, cancelled)
     shares = _share(node_share, "node_share"), _share(edge_share, "edge_share")
-    units = _kind_of(model, units)
+    kinds = Kinds.of(model, units)
     if not isinstance(heads, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
         raise InvalidInput(f"heads={shorten(heads)} should be True or False.")
     batch = _of_one_prompt(model, prompt)
     named, column = _named(model, targets), columns_read(batch, as_position(pos))
     with cancellable(cancelled), torch.no_grad():
-        traced = _Traced(model, batch, int(column[0]), named, units)
+        traced = _Traced(model, batch, int(column[0]), named, kinds)
         estimated = traced.estimated(max_nodes, heads=heads, check=check)
         estimated.check(memory, model.device)
         placed = traced.filled(max_nodes, as_progress(progress, "rows"))
@@ -558,6 +572,8 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     notes = [PATTERNS] if model.config.logit_cap is None else [PATTERNS, CAPPED]
     if heads and not is_split:
         notes.append(NOT_SPLIT)
+    if kinds.have_vectors:
+        notes.append(ALONG)
     nodes = measured(model, batch, int(column[0]), placed, nodes, how)
     whole = placed.filled.edges
     n_active = sum(each.n_active for each in placed.rows.units.values())
@@ -591,6 +607,7 @@ class _Traced:
     Attributes:
         logits: what the logits read.
         probability: the probability of each.
+        start: the share of each in the answer.
         labels: the label of each logit's token.
         tokens: the label of the token at each position; of an image patch, its number.
     """
@@ -601,9 +618,9 @@ class _Traced:
         batch: Batch,
         column: int,
         named: Int[Tensor, " logit"] | None,
-        units: str | CrossLayerTranscoder,
+        kinds: Kinds,
     ) -> None:
-        places = [*dict.fromkeys(_recorded(model, units))]
+        places = kinds.places(model)
         self.run = estimate(model, batch, record=places)
         done = run(model, batch, record=places)
         if done.logits is None:
@@ -625,9 +642,10 @@ class _Traced:
         real = batch.is_real[0].nonzero()[:, 0]
         pos = int((real == column).nonzero())
         frozen = FrozenModel(model, cache, real)
-        self.rows = Rows(frozen, _units_of(model, frozen, units))
         self.pos, self.ids = pos, ids
         self.logits = _read_by_logits(model, frozen, ids.to(real.device), pos)
+        self.start = self.probability / self.probability.sum()
+        self.rows = kinds.rows(model, frozen, self.logits.mean(self.start))
         self.labels = [model.label(token) for token in ids.tolist()]
         is_image = batch.images is not None
         labels = map(str, range(len(real))) if is_image else model.to_labels(batch.ids[0, real])
@@ -635,10 +653,9 @@ class _Traced:
 
     def filled(self, max_nodes: int, progress: Callable[[int, int], None] | None) -> Placed:
         """Where the nodes are, once the rows of up to ``max_nodes`` units are computed."""
-        start = self.probability / self.probability.sum()
-        filling = Filling(self.rows, self.logits, start, self._share(max_nodes))
+        filling = Filling(self.rows, self.logits, self.start, self._share(max_nodes))
         filling.fill(max_nodes, progress)
-        return Placed(filling.filled(), self.rows, self.pos, self.ids, start)
+        return Placed(filling.filled(), self.rows, self.pos, self.ids, self.start)
 
     def _share(self, max_nodes: int) -> float:
         """The share of a row from which an entry is stored."""
@@ -655,7 +672,7 @@ def estimate_attribution_graph(
     model: Transformer,
     prompt: Any,  # noqa: ANN401 - what model.check reads
     *,
-    units: Literal["neurons", "features"] | CrossLayerTranscoder = "neurons",
+    units: OfUnits = "neurons",
     max_nodes: int = 300,
     heads: bool = True,
     check: int = 16,
@@ -684,30 +701,13 @@ def estimate_attribution_graph(
     check_finite_weights(model)
     check_linear_once_frozen(model, "attribution_graph")
     max_nodes, check = at_least(0, max_nodes, "max_nodes"), at_least(0, check, "check")
-    units = _kind_of(model, units)
+    kinds = Kinds.of(model, units)
     batch = _of_one_prompt(model, prompt)
     column = columns_read(batch, as_position(None))
     with torch.no_grad():
-        traced = _Traced(model, batch, int(column[0]), None, units)
+        traced = _Traced(model, batch, int(column[0]), None, kinds)
         estimated = traced.estimated(max_nodes, heads=heads, check=check)
         return estimated.timed(traced.rows.frozen.embeddings)
-
-
-def _kind_of(
-    model: Transformer, units: object
-) -> Literal["neurons", "features"] | CrossLayerTranscoder:
-    """The kind of units; the features of a view of a cross-layer transcoder are those of it.
-
-    Raises:
-        InvalidInput: they are no kind of units.
-    """
-    if units == "features" and isinstance(model, DictionaryTransformer):
-        return model.transcoder() or "features"
-    if isinstance(units, CrossLayerTranscoder) or units in ("neurons", "features"):
-        return units
-    raise InvalidInput(
-        f'units={shorten(units)} should be "neurons", "features" or a cross-layer transcoder.'
-    )
 
 
 def _of_one_prompt(model: Transformer, prompt: object) -> Batch:
@@ -720,27 +720,6 @@ def _of_one_prompt(model: Transformer, prompt: object) -> Batch:
     if len(batch.ids) != 1:
         raise InvalidInput(f"A graph is of one prompt; got {len(batch.ids)} prompts.")
     return batch
-
-
-def _recorded(model: Transformer, units: str | CrossLayerTranscoder) -> list[Place]:
-    """The places that are recorded."""
-    if isinstance(units, CrossLayerTranscoder):
-        pairs = units.places(model)
-        without_neurons = {read.layer for read, _ in pairs if read.layer is not None}
-        places = places_of_run(model, without_neurons=without_neurons, streams=False)
-        return [*places, *(place for pair in pairs for place in pair)]
-    if units == "neurons":
-        return places_of_run(model, streams=False)
-    return places_of_run(model, without_neurons=layers_of_features(model), streams=False)
-
-
-def _units_of(
-    model: Transformer, frozen: FrozenModel, units: str | CrossLayerTranscoder
-) -> dict[int, Units]:
-    """The units of each sub-layer."""
-    if isinstance(units, CrossLayerTranscoder):
-        return cross_layer_units(model, frozen, units)
-    return neurons_of(frozen) if units == "neurons" else features_of(model, frozen)
 
 
 def _read_by_logits(
@@ -757,7 +736,7 @@ def _read_by_logits(
     n = len(ids)
     where = torch.full((n,), pos, device=ids.device)
     before = torch.full_like(where, len(frozen.parts))
-    return Readers(before, where, direction, bias)
+    return Readers.of_stream(before, where, direction, bias)
 
 
 def _named(model: Transformer, targets: Tokens | None) -> Int[Tensor, " logit"] | None:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.attribution_graph.units import ActiveFeatures, Units, Which, bias_besides
+from analyses.attribution_graph.units import ActiveFeatures, ScalarUnits, Which, bias_besides
 from analyses.methods.attribution import written_points
 from analyses.methods.frozen import FrozenModel
 from interp.dictionaries import CrossLayerTranscoder, Gated, feature_edits
@@ -37,6 +37,7 @@ class CrossLayerFeatures(ActiveFeatures):
     """
 
     kind: str = "feature"
+    attends: bool = False
 
     def __init__(  # noqa: PLR0913 - what it is, by keyword
         self,
@@ -95,7 +96,7 @@ class CrossLayerFeatures(ActiveFeatures):
 
 def cross_layer_units(
     model: Network, frozen: FrozenModel, transcoder: CrossLayerTranscoder
-) -> dict[int, Units]:
+) -> dict[int, ScalarUnits]:
     """The features of all layers, by the index of the MLP that they read the input of.
 
     Args:
@@ -122,7 +123,7 @@ def cross_layer_units(
             "MLP after its norm; this one reads the stream."
         )
     features: list[Tensor] = []
-    units: dict[int, Units] = {}
+    units: dict[int, ScalarUnits] = {}
     for layer, (number, (read, written)) in enumerate(zip(numbers, pairs, strict=True)):
         x = frozen.read(read)
         features.append(transcoder.encode_at(layer, x.to(model.dtype)))

@@ -30,6 +30,8 @@ from interp.errors import OutOfResources
 from interp.execution import Estimate, free_bytes, size_of
 from interp.model import MLP, Attention
 
+PASSED = 2
+"""Number of tensors of the size of an MLP's neurons while directions pass through them."""
 EDGE = 32
 """Bytes of an edge: target, source, weight and share."""
 WALKING = 8
@@ -141,7 +143,10 @@ def _bytes(rows: Rows, run: Estimate, n_rows: int, *, heads: bool, check: int) -
     ranking = 3 * 8 * columns.n + 2 * EDGE * 2 * BLOCK * min(columns.n, entries // n_rows + 1)
     pruning = EDGES * EDGE * n_edges + 4 * columns.n
     phases = [walk, ranking, pruning]
-    if heads:
+    if any(each.kind in ("head", "mlp") for each in rows.units.values()):
+        along = WALKING * stream + PASSED * size * n_pos * max(_widths(rows).values(), default=0)
+        phases.append(2 * along + patterns)
+    if heads and len(rows.carriers) > 1:
         terms = min(TERMS_BYTES, n_edges * len(rows.carriers) * 8) * TERMS
         sources = min(max(SOURCES_BYTES, stream), stream * listed)
         some = min(n_edges, sources // stream * n_rows, EDGES_BYTES // d_model)
@@ -152,27 +157,32 @@ def _bytes(rows: Rows, run: Estimate, n_rows: int, *, heads: bool, check: int) -
     return max(run.peak, held + max(phases))
 
 
+def _widths(rows: Rows) -> dict[int, int]:
+    """The width of each MLP, by its index among the branches."""
+    parts = enumerate(branch.step.f for branch in rows.frozen.branches)
+    return {number: f.W_in.shape[1] for number, f in parts if isinstance(f, MLP)}
+
+
 def _width(rows: Rows) -> int:
-    """The width of the widest MLP that is multiplied whole."""
-    widths = [
-        branch.step.f.W_in.shape[1]
-        for number, branch in enumerate(rows.frozen.branches)
-        if isinstance(branch.step.f, MLP)
-        and number in rows.units
-        and rows.units[number].kind == "neuron"
-    ]
-    return max(widths, default=0)
+    """The width of the widest MLP that is multiplied whole, with copies of those passed through."""
+    copies = {number: 1 for number, each in rows.units.items() if each.kind == "neuron"}
+    copies |= dict.fromkeys(rows.passed, PASSED)
+    widths = _widths(rows)
+    return max((n * widths[number] for number, n in copies.items()), default=0)
 
 
 def _multiply_adds(rows: Rows) -> float:
     """The multiply-adds of one row that reads all positions from the last layer."""
     n_pos, d_model = rows.frozen.embeddings.shape
     total = float(n_pos * d_model)
-    for branch in rows.frozen.branches:
+    for number, branch in enumerate(rows.frozen.branches):
         if isinstance(branch.step.f, Attention):
             width = branch.step.f.n_heads * branch.step.f.d_head
             n_keys = n_pos if rows.is_bidirectional else n_pos / 2
-            total += n_pos * width * (2 * d_model + n_keys)
+            # Of heads that are units, outputs alone are multiplied; and what a row's own reads.
+            reads = 0 if number in rows.units else d_model + n_keys
+            total += n_pos * width * (d_model + reads)
+    total += sum(2 * each.n * d_model for each in rows.passed.values())
     return total + sum(
         each.n * d_model * len(each.targets) + (n_pos * d_model**2 if each.skip is not None else 0)
         for each in rows.units.values()

@@ -72,11 +72,12 @@ def effects(edges: Edges, start: Numbers, reading: Numbers, clamped: Sequence[in
         clamped: nodes whose activations are set, so that no path leads through them. Of these,
             the contributions sum to that of all of them together.
     """
-    passes = torch.ones_like(start)
+    passes = (reading != 0).to(start)
     passes[[*clamped]] = 0.0
     total, step = start, start
     while bool(step.any()):
-        passed = edges.weight * (passes * step / reading)[edges.target]
+        proportion = torch.where(passes == 0, 0.0, step / reading)
+        passed = edges.weight * proportion[edges.target]
         step = torch.zeros_like(start).index_add(0, edges.source, passed)
         total = total + step
     return total

@@ -1,9 +1,10 @@
 """Nodes and edges of a pruned graph by name.
 
 A name has the kind of its node, so no two nodes share one: ``L3N12@5`` is neuron 12 of layer 3 at
-position 5, ``L3F12@5`` feature 12, ``L3error@5`` an error, ``embed@5`` an embedding and
-``logit ·is@5`` the logit of a token by its label (``logit 17@5`` without a tokenizer; if two logits
-have one label, their ids follow). ``bias`` is all biases together, ``rest`` all that is left out.
+position 5, ``L3F12@5`` feature 12, ``L3H2@5`` head 2, ``L3MLP@5`` a whole MLP, ``L3error@5`` an
+error, ``embed@5`` an embedding and ``logit ·is@5`` the logit of a token by its label (``logit
+17@5`` without a tokenizer; if two logits have one label, their ids follow). ``bias`` is all biases
+together, ``rest`` all that is left out.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,8 @@ from analyses.attribution_graph.filling import Filled
 from analyses.attribution_graph.influence import Edges, Ends, effects, influence
 from analyses.attribution_graph.rows import Readers, Rows
 
-LETTERS = {"neuron": "N", "feature": "F"}
-"""The letter of each kind of unit in names."""
+LETTERS = {"neuron": "N", "feature": "F", "head": "H", "mlp": "MLP"}
+"""How each kind of unit is called in names."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,18 @@ class GraphNode:
 
     Attributes:
         name: its name.
-        kind: ``embedding``, ``error``, ``bias``, ``rest``, ``neuron``, ``feature`` or ``logit``.
+        kind: ``embedding``, ``error``, ``bias``, ``rest``, ``neuron``, ``feature``, ``head``,
+            ``mlp`` or ``logit``.
         layer: its layer; ``None`` for embeddings, logits, biases and the rest.
         neuron: the index of a neuron or a feature in its layer; ``None`` for other nodes.
+        head: the index of a head in its layer; ``None`` for other nodes.
         pos: its position; ``None`` for biases and the rest.
         token: the label of the token there; of a logit, that of its token.
-        activation: what a unit writes with; NaN for other nodes.
-        value: what it reads, to which its edges sum; NaN for nodes that read nothing.
+        activation: what a unit writes with, of a head or an MLP the norm of what it writes; NaN
+            for other nodes.
+        value: what it reads, to which its edges sum; NaN for nodes that read nothing. Of a head or
+            an MLP, in logits: all that it contributes to the answer, by every route; where that
+            cancels, the sum with the sizes of what units contribute.
         influence: the share of the logits that comes through it, by sizes of edges.
         effect: what it contributes to the answer through the graph, with its sign, in logits: by
             the graph, what the answer loses without it.
@@ -49,6 +55,7 @@ class GraphNode:
     kind: str
     layer: int | None = None
     neuron: int | None = None
+    head: int | None = None
     pos: int | None = None
     token: str = ""
     activation: float = nan
@@ -114,10 +121,7 @@ class Placed:
         units = numbers[numbers < self.first_logit] - self.filled.rest - 1
         of_units = self.rows.readers(self.filled.units[units].to(device))
         at = (numbers[numbers >= self.first_logit] - self.first_logit).to(device)
-        names = ("before", "pos", "direction", "bias")
-        return Readers(
-            *(torch.cat([getattr(of_units, name), getattr(logits, name)[at]]) for name in names)
-        )
+        return Readers.joined([of_units, logits.only(at)])
 
 
 def nodes_of(
@@ -172,14 +176,25 @@ def _unit(placed: Placed, number: int, tokens: Sequence[str], value: float) -> G
     units = placed.rows.units[branch]
     which = torch.tensor([at], device=placed.rows.frozen.real.device)
     pos, index = (int(place) for place in units.places(which))
-    name = f"L{units.layer}{LETTERS[units.kind]}{index}@{pos}"
-    activation = float(units.activation(which))
-    return GraphNode(name, units.kind, units.layer, index, pos, tokens[pos], activation, value)
+    is_head, is_mlp = units.kind == "head", units.kind == "mlp"
+    return GraphNode(
+        f"L{units.layer}{LETTERS[units.kind]}{'' if is_mlp else index}@{pos}",
+        units.kind,
+        units.layer,
+        neuron=None if is_head or is_mlp else index,
+        head=index if is_head else None,
+        pos=pos,
+        token=tokens[pos],
+        activation=float(units.activation(which)),
+        value=value,
+    )
 
 
 def terms_of(placed: Placed, edges: Edges, logits: Readers) -> Float[Tensor, "edge carrier"]:
     """Each edge split by the heads that carry it, and the bypass."""
     rows, filled = placed.rows, placed.filled
+    if len(rows.carriers) == 1:
+        return edges.weight[:, None]
     targets, reader = edges.target.unique(return_inverse=True)
     readers = placed.readers(targets, logits)
     terms = torch.zeros(len(edges.target), len(rows.carriers), dtype=torch.float64)

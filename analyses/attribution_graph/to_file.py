@@ -2,11 +2,13 @@
 
     neuron: layer_neuron_pos   embedding: E_token_pos   logit: (n_layers + 1)_token_pos
     error: error_layer_pos     bias, rest: bias_0_0, rest_0_0
+    head: head_layer_head_pos  whole MLP: mlp_layer_0_pos
 
 The ids of neurons, embeddings and logits are those that circuit-tracer 0.5.0 gives to features,
 embeddings and logits; its error nodes (``0_layer_pos``) have ids of features of layer 0, ours have
 not. Viewers know no types but those of :data:`analyses.attribution_graph.neuronpedia.TYPES`, so
-neurons have that of features, and biases and the rest that of errors, at the entry of the model.
+neurons and whole MLPs have that of features, heads that of parts of attention (``lorsa``), and
+biases and the rest that of errors, at the entry of the model.
 """
 
 from collections.abc import Mapping
@@ -16,6 +18,7 @@ import torch
 
 from analyses.attribution_graph import AttributionGraph, Groups
 from analyses.attribution_graph.neuronpedia import (
+    ATTENTION,
     EMBEDDING,
     ENTRY,
     ERROR,
@@ -67,7 +70,7 @@ def file_of(
         others={
             "schema_version": 1,
             "info": {
-                "description": f"{graph.headline()}. Circles are neurons or features; bias "
+                "description": f"{graph.headline()}. Circles are units; bias "
                 "and rest (all that is left out) have no position.",
                 "generator": {
                     "name": "interp",
@@ -126,7 +129,7 @@ def _logit(
 
 def _node(node: GraphNode, token: int, influence: float | None) -> FileNode:
     """A node that is no logit; ``token`` is the id of an embedding's token."""
-    pos, layer, number = node.pos or 0, node.layer or 0, node.neuron or 0
+    pos, layer, number = node.pos or 0, node.layer or 0, node.neuron or node.head or 0
     if node.kind == "embedding":
         kind, place, node_id, feature = EMBEDDING, ENTRY, f"E_{token}_{pos}", pos
     elif node.kind in NEVER_PRUNED:
@@ -135,8 +138,9 @@ def _node(node: GraphNode, token: int, influence: float | None) -> FileNode:
     elif node.kind == "error":
         kind, place, node_id, feature = ERROR, str(layer), f"error_{layer}_{pos}", -1
     else:
-        kind, place, node_id = FEATURE, str(layer), f"{layer}_{number}_{pos}"
-        feature = _paired(layer, number)
+        prefix = f"{node.kind}_" if node.kind in ("head", "mlp") else ""
+        kind, place = ATTENTION[0] if node.kind == "head" else FEATURE, str(layer)
+        node_id, feature = f"{prefix}{layer}_{number}_{pos}", _paired(layer, number)
     return FileNode(
         node_id=node_id,
         feature=feature,

@@ -11,10 +11,12 @@ error is what it leaves out of the sub-layer's output (Ameisen et al. 2025, "Cir
 a transcoder with a skip, input · W_skip passes by the features, and so carries edges, as heads do.
 The output is that of the MLP or, where a norm follows, what this norm makes of it, as the
 transcoder was trained. Features of a cross-layer transcoder write what several MLPs write: an edge
-from one is the sum over all of them.
+from one is the sum over all of them. Heads and whole MLPs write vectors: see
+:mod:`analyses.attribution_graph.vector_units`.
 :class:`Units` is all that a graph asks of them.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -33,6 +35,8 @@ from interp.points import Place, Point
 
 Which = Int[Tensor, " chosen"]
 """Indices among the active units."""
+Pulled = tuple[Float[Tensor, "*rows pos d_model"], Float[Tensor, "*rows pos"]]
+"""Directions of what units read, and constants."""
 
 
 @runtime_checkable
@@ -40,7 +44,7 @@ class Units(Protocol):
     """The active units of one sub-layer on one prompt.
 
     Attributes:
-        kind: what they are: ``neuron`` or ``feature``.
+        kind: what they are: ``neuron``, ``feature``, ``head`` or ``mlp``.
         layer: the index of the block.
         n: the number of units, by position.
         n_active: the number of those that write something.
@@ -50,6 +54,8 @@ class Units(Protocol):
             for 0.
         targets: the sub-layers that units write to, by their indices among the branches.
         reads_stream: whether units read the stream itself, before the norm of the input.
+        attends: whether units are heads, which read all positions that they attend to; their
+            readers are directions of what they write, before a norm of the output.
         writes_after_norm: whether units write what the sub-layer adds to the stream, after the norm
             of its output, if there is one.
         skip: W_skip; ``None`` without one.
@@ -63,6 +69,7 @@ class Units(Protocol):
     bias: Float[Tensor, "pos d_model"] | None
     targets: tuple[int, ...]
     reads_stream: bool
+    attends: bool
     writes_after_norm: bool
     skip: Float[Tensor, "d_model d_model"] | None
 
@@ -107,6 +114,20 @@ class Units(Protocol):
         ...
 
 
+@runtime_checkable
+class ScalarUnits(Units, Protocol):
+    """Units that write one number along one direction each, so that directions pass through."""
+
+    def pulled(self, effects: Float[Tensor, "row unit"], n_pos: int) -> Pulled:
+        """What all units of the first positions read, each for an effect of what it writes.
+
+        Args:
+            effects: what each of these units writes along a direction, as in :meth:`effects`.
+            n_pos: the number of these positions.
+        """
+        ...
+
+
 class Neurons:
     """The neurons of one MLP at all positions, as :class:`Units`.
 
@@ -120,6 +141,7 @@ class Neurons:
 
     kind: str = "neuron"
     reads_stream: bool = False
+    attends: bool = False
     error: Float[Tensor, "pos d_model"] | None = None
     bias: Float[Tensor, "pos d_model"] | None = None
     writes_after_norm: bool = False
@@ -179,13 +201,28 @@ class Neurons:
         W_in = self.mlp.W_in.mT[index].to(self._frozen.embeddings.dtype)
         return W_in, W_in.new_zeros(len(index)) if b_in is None else b_in[index].to(W_in.dtype)
 
+    def pulled(self, effects: Float[Tensor, "row unit"], n_pos: int) -> Pulled:
+        """See :meth:`ScalarUnits.pulled`."""
+        return self.pulled_at(effects.unflatten(1, (n_pos, self._width)), slice(n_pos))
+
+    def pulled_at(
+        self, effects: Float[Tensor, "*rows pos neuron"], at: Int[Tensor, " pos"] | slice
+    ) -> Pulled:
+        """The same of all neurons at some positions; a neuron that reads 0 is a constant."""
+        pre, b_in = self._frozen.read(Place(Point.PRE, self.layer))[at], self.mlp.b_in
+        constant = torch.where(pre == 0, effects, 0.0).sum(-1)
+        by_pre = torch.where(pre == 0, 0.0, effects / pre)
+        if b_in is not None:
+            constant = constant + by_pre @ b_in.to(by_pre.dtype)
+        return by_pre @ self.mlp.W_in.mT.to(by_pre.dtype), constant
+
     def zero(self, unit: int) -> list[Edit]:
         """See :meth:`Units.zero`."""
         pos, index = divmod(unit, self._width)
         return [edits.zero(Place(Point.POST, self.layer), unit=index, pos=pos)]
 
 
-def neurons_of(frozen: FrozenModel) -> dict[int, Units]:
+def neurons_of(frozen: FrozenModel) -> dict[int, ScalarUnits]:
     """The neurons of all MLPs, by the index of their branch; none of a mixture of experts."""
     return {
         number: Neurons(frozen, number)
@@ -194,7 +231,7 @@ def neurons_of(frozen: FrozenModel) -> dict[int, Units]:
     }
 
 
-class ActiveFeatures:
+class ActiveFeatures(ABC):
     """Where features are active, and how much.
 
     Args:
@@ -219,6 +256,23 @@ class ActiveFeatures:
         """See :meth:`Units.activation`."""
         return self.reading[which]
 
+    @abstractmethod
+    def readers(
+        self, which: Which
+    ) -> tuple[Float[Tensor, "chosen d_model"], Float[Tensor, " chosen"]]:
+        """See :meth:`Units.readers`."""
+
+    def pulled(self, effects: Float[Tensor, "row unit"], n_pos: int) -> Pulled:
+        """See :meth:`ScalarUnits.pulled`."""
+        which = torch.arange(self.first(n_pos), device=self.reading.device)
+        slopes = effects / self.reading[: len(which)]
+        of_positions = zip(
+            slopes.split(self.counts[:n_pos], 1), which.split(self.counts[:n_pos]), strict=True
+        )
+        read = [(by, *self.readers(at)) for by, at in of_positions]
+        directions = torch.stack([by @ direction for by, direction, _ in read], 1)
+        return directions, torch.stack([by @ constant for by, _, constant in read], 1)
+
 
 class Features(ActiveFeatures):
     """The active features of a transcoder of one MLP, as :class:`Units`.
@@ -232,6 +286,7 @@ class Features(ActiveFeatures):
 
     kind: str = "feature"
     reads_stream: bool = False
+    attends: bool = False
 
     def __init__(
         self, frozen: FrozenModel, number: int, place: Place, dictionary: Dictionary
@@ -313,7 +368,7 @@ def layers_of_features(model: Network) -> set[int]:
     }
 
 
-def features_of(model: Network, frozen: FrozenModel) -> dict[int, Units]:
+def features_of(model: Network, frozen: FrozenModel) -> dict[int, ScalarUnits]:
     """The features of the transcoders of MLPs, by the index of their branch.
 
     Raises:
@@ -321,7 +376,7 @@ def features_of(model: Network, frozen: FrozenModel) -> dict[int, Units]:
     """
     attached = model.dictionaries() if isinstance(model, DictionaryTransformer) else {}
     of_output = {(d.places(model)[1]): (place, d) for place, d in attached.items()}
-    units: dict[int, Units] = {}
+    units: dict[int, ScalarUnits] = {}
     for number, branch in enumerate(frozen.branches):
         is_mlp = isinstance(branch.step.f, MLP)
         points = {*written_points(branch.step)} if is_mlp else set[Point]()

@@ -15,10 +15,12 @@ GRAPH_FILE = "neuronpedia.json"
 
 
 class Units(StrEnum):
-    """What the nodes of an MLP are."""
+    """What the nodes of an MLP are; and heads."""
 
     NEURONS = "neurons"
     FEATURES = "features"
+    MLPS = "mlps"
+    HEADS = "heads"
 
 
 class Grouping(StrEnum):
@@ -37,9 +39,10 @@ Target = Annotated[
     ),
 ]
 UnitsOption = Annotated[
-    Units | None,
+    list[Units] | None,
     typer.Option(
-        help="What the nodes of an MLP are.", show_default="features if there are --dictionary"
+        help="What the nodes of an MLP are; heads, alone or beside these: may be repeated.",
+        show_default="neurons, or features if there are --dictionary",
     ),
 ]
 Dictionaries = Annotated[
@@ -53,7 +56,7 @@ Dictionaries = Annotated[
 CrossLayer = Annotated[
     str | None,
     typer.Option(
-        help="Folder of a cross-layer transcoder, whose features are the units.",
+        help="Folder of a cross-layer transcoder, whose features are the units of MLPs.",
         show_default="none",
     ),
 ]
@@ -98,7 +101,7 @@ def graph(  # noqa: PLR0913 - the options of one command
     device: Device = "cpu",
     out: Out = None,
 ) -> None:
-    """Trace a prediction to the tokens through neurons or features, with heads on the edges.
+    """Trace a prediction to the tokens through neurons, features, MLPs or heads.
 
     Neuronpedia's viewer opens the file neuronpedia.json of the output folder.
     """
@@ -111,15 +114,18 @@ def graph(  # noqa: PLR0913 - the options of one command
     from interp.errors import InvalidInput  # noqa: PLC0415
     from interp.io import atomic_folder  # noqa: PLC0415
 
-    if cross_layer and (units or dictionary):
-        raise InvalidInput("--cross-layer gives the units; leave out --units and --dictionary.")
+    kinds: list[Any] = [str(each) for each in units or ()]
+    if cross_layer and ({*kinds} - {Units.HEADS} or dictionary):
+        raise InvalidInput(
+            "--cross-layer gives the units of MLPs: add no others but --units heads."
+        )
     loaded = load_on(device, model)
     if dictionary:
         loaded = with_dictionaries(loaded, [dictionaries.load_any(name) for name in dictionary])
     settings: dict[str, Any] = {
-        "units": dictionaries.load_cross_layer(cross_layer)
+        "units": [*kinds, dictionaries.load_cross_layer(cross_layer)]
         if cross_layer
-        else str(units or (Units.FEATURES if dictionary else Units.NEURONS)),
+        else kinds or [str(Units.FEATURES if dictionary else Units.NEURONS)],
         "max_nodes": max_nodes,
         "heads": heads,
         "check": check,

@@ -13,12 +13,11 @@ from analyses.methods.circuits import KINDS
 from analyses.methods.components import METHODS
 from apps.explorer.default_views import EXAMPLES, examples
 from apps.explorer.metrics_offered import NAMES, offered_metrics
-from apps.explorer.offered import dictionaries_of
 from apps.explorer.opened import reports
 from apps.explorer.pages.circuit import CIRCUIT
 from apps.explorer.pages.continuation import CONTINUATION
 from apps.explorer.pages.corpus.texts import sets_of
-from apps.explorer.pages.graph import DICTIONARIES, SCALED, SHARES, UNIT_TEXTS
+from apps.explorer.pages.graph import DICTIONARIES, SCALED, SHARES, UNIT_TEXTS, offered_units
 from apps.explorer.pages.heads import TEXTS
 from apps.explorer.pages.heads.scores import SCORES
 from apps.explorer.pages.patch import points_of
@@ -83,7 +82,7 @@ def _values(view: View, model: interp.Transformer) -> Mapping[str, Collection[An
         "kind": KINDS,
         "corpus": ("", *sets_of(view.model)),
         "report": ("", *reports()),
-        "units": ("neurons", "features") if dictionaries_of(view.model) else ("neurons",),
+        "units": offered_units(view),
         "share": SHARES,
     }
 

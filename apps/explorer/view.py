@@ -39,8 +39,10 @@ TRACED = re.compile(r"[\w.]{1,40}@\d{1,6}(?: → [\w.]{1,40}@\d{1,6})?", re.ASCI
 NODE = re.compile(r"[^\x00-\x1f]{1,200}")
 GROUP_NAME = re.compile(r"[\w -]{1,30}")
 """The name of a group of units of a graph."""
-UNIT_NAME = re.compile(r"L\d{1,4}[NF]\d{1,8}@\d{1,6}")
-"""The name of a unit of a graph: a neuron or a feature at a position."""
+UNIT_NAME = re.compile(r"L\d{1,4}[NFH]\d{1,8}@\d{1,6}")
+"""The name of a unit of a graph: a neuron, a feature or a head at a position."""
+UNITS = ("neurons", "heads", "heads and neurons", "features", "heads and features")
+"""What the units of a graph may be."""
 GROUP = re.compile(rf"{GROUP_NAME.pattern}={UNIT_NAME.pattern}(\+{UNIT_NAME.pattern})*")
 MAX_FACTOR = 10.0
 """Largest factor by which units are scaled."""
@@ -136,7 +138,7 @@ class View:
         down: what heads are ranked by and placed by from top to bottom; ``""`` for the first.
         across: what they are placed by from left to right; ``""`` for the second.
         scanned: the name of the scan that was requested, of which an estimate was shown.
-        units: what the nodes of a graph are: ``neurons`` or ``features``.
+        units: what the nodes of a graph are: one of :data:`UNITS`.
         share: the share of the units' influence that stays when a graph is pruned.
         node: the chosen node, group or edge of the graph; ``""`` for none.
         group: the name of the group that a unit joins.
@@ -388,7 +390,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "temperature": _number_from(0.0, MAX_TEMPERATURE),
     "share": _number_from(0.01, 1.0),
     "factor": _number_from(-MAX_FACTOR, MAX_FACTOR),
-    "units": _one_of("neurons", "features"),
+    "units": _one_of(*UNITS),
     "node": _node,
     "group": lambda text: text if GROUP_NAME.fullmatch(text) else None,
     "groups": _groups,

@@ -55,7 +55,8 @@ def rows_of(name: str) -> tuple[Rows, Readers, torch.Tensor]:
     pos = rows.columns.n_pos - 1
     reading = frozen.read_by_logits(model.unembed.W_U[:, :3].mT.to(frozen.vectors), pos)
     before = torch.full((3,), len(frozen.parts))
-    logits = Readers(before, torch.full((3,), pos), reading.direction[:, 0], reading.bias)
+    at = torch.full((3,), pos)
+    logits = Readers.of_stream(before, at, reading.direction[:, 0], reading.bias)
     return rows, logits, torch.arange(rows.columns.first_unit, rows.columns.n)
 
 
@@ -94,8 +95,7 @@ def test_heads_and_bypass_sum_to_each_edge(name):
     readers, n = logits, 3
     if len(columns):
         units = rows.readers(columns[:: max(1, len(columns) // 20)])
-        fields = ("before", "pos", "direction", "bias")
-        readers = Readers(*(torch.cat([getattr(x, y) for x in (logits, units)]) for y in fields))
+        readers = Readers.joined([logits, units])
         n = len(readers.pos)
     edges = rows.of(readers)
     reader, column = torch.ones_like(edges).nonzero().unbind(1)
@@ -349,6 +349,8 @@ SHAPES = {
     "many nodes": (3, 64, 64, {"max_nodes": 300, "heads": False}),
     "without heads": (2, 64, 160, {"max_nodes": 40, "heads": False}),
     "with removals": (2, 64, 96, {"max_nodes": 40, "check": 4}),
+    "of heads": (3, 64, 96, {"max_nodes": 100, "units": "heads"}),
+    "of heads and neurons": (2, 64, 64, {"max_nodes": 100, "units": ("heads", "neurons")}),
 }
 """Layers, width, tokens and settings."""
 
@@ -443,13 +445,14 @@ def numbers_of_prompts(model, prompts, n):
     return [{"values": graph.value, "effects": graph.effect} for graph in graphs]
 
 
-def of_case(case):
+def of_case(case, units="neurons"):
     """Tables of the graphs of all prompts, without ids of tokens in names of logits."""
     tables: dict[str, list[pd.DataFrame]] = {}
     for prompt in range(len(case.clean)):
         ids = case.clean[prompt]
         target = case.target[prompt]
-        graph = attribution_graph(case.model, ids[ids >= 0][None], targets=target, check=0)
+        tokens = ids[ids >= 0][None]
+        graph = attribution_graph(case.model, tokens, targets=target, units=units, check=0)
         for name, table in tables_of(graph).items():
             without_ids = table.replace(r"logit \d+@", "logit@", regex=True)
             tables.setdefault(name, []).append(without_ids.assign(prompt=prompt))
@@ -481,7 +484,7 @@ DECLARED = Declared(
     of_each_prompt=EachPrompt(numbers_of_prompts, kinds.WITHOUT_EDGES, is_slow=True),
     of_each_pair=Without("it takes models with one stack"),
     symmetric=Symmetric(
-        {"": of_case},
+        {"": of_case, "heads": lambda case: of_case(case, ("heads", "neurons"))},
         not_compared=("token", "neuron", "promoted_tokens"),
         refused=NORMALIZING_THE_STREAM,
     ),

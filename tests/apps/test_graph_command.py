@@ -54,11 +54,24 @@ def test_a_graph_of_a_cross_layer_transcoder(command, tmp_path):
     nodes = pd.read_csv(tmp_path / "g" / "nodes.csv")
     assert {"feature", "error"} <= set(nodes["kind"])
     done = command("graph", TEXT, *words, "--units", "neurons")
-    assert (done.exit_code in (2, 3), "leave out --units" in done.stderr) == (True, True), (
-        done.output
-    )
+    assert (done.exit_code in (2, 3), "units of MLPs" in done.stderr) == (
+        True,
+        True,
+    ), done.output
     done = command("graph", TEXT, *words[:2], "--cross-layer", tmp_path / "g")
     assert (done.exit_code in (2, 3), "config.yaml" in done.stderr) == (True, True), done.output
+
+
+def test_heads_are_nodes_beside_mlps(command, tmp_path):
+    words = ["--model", "python-4l", "--units", "heads", "--units", "mlps", "--check", "2"]
+    done = command("graph", TEXT, *words, "--out", tmp_path / "g")
+    assert done.exit_code == 0, done.output
+    nodes = pd.read_csv(tmp_path / "g" / "nodes.csv")
+    assert {"head", "mlp"} <= set(nodes["kind"])
+    read = NeuronpediaGraph.from_json(json.loads((tmp_path / "g" / "neuronpedia.json").read_text()))
+    assert [node.clerp.split()[0] for node in read.nodes if node.feature_type == "lorsa"]
+    done = command("graph", TEXT, *words, "--units", "neurons")
+    assert (done.exit_code in (2, 3), "heads with one" in done.stderr) == (True, True), done.output
 
 
 def test_neurons_are_traced_without_a_dictionary_and_nothing_is_written(command, tmp_path):

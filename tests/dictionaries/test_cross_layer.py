@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import interp
 from analyses import attribution_graph, check_dictionaries, scale_units
+from analyses.attribution_graph import filling
 from analyses.attribution_graph.cross_layer import cross_layer_units
 from interp import Place, Point, dictionaries, edits, metrics, run, sweep
 from interp.dictionaries import (
@@ -423,6 +424,21 @@ def test_an_edge_is_the_sum_over_all_layers_that_a_feature_writes():
     assert abs(expected) > 1e-3
 
 
+def test_paths_from_heads_through_features_sum_to_what_each_head_contributes(monkeypatch):
+    """Features write several layers; edges from heads to the logits alone don't sum to it."""
+    monkeypatch.setattr(filling, "STORED", 0.0)
+    units = ["heads", drawn("gpt2")]
+    tokens, settings = tokens_of("gpt2")[0][:1], {"targets": 3, "check": 0, **EVERYTHING}
+    graph = attribution_graph(build("gpt2"), tokens, units=units, **settings)
+    pairs = zip(graph.edges, graph.effect.tolist(), strict=True)
+    direct = {writer: x for (writer, reader), x in pairs if reader.startswith("logit")}
+    heads = [node for node in graph.nodes if node.kind == "head"]
+    assert len(heads) > 5
+    for node in heads:
+        assert node.effect == pytest.approx(node.value, abs=1e-9)
+    assert max(abs(direct.get(node.name, 0.0) - node.value) for node in heads) > 1e-3
+
+
 @pytest.mark.parametrize("name", ["gpt2", "gemma2"])
 def test_transcoders_of_one_layer_each_have_the_graph_of_their_view(name):
     """With decoders to later layers that are 0, all edges are those of per-layer transcoders."""
@@ -491,7 +507,7 @@ def test_transcoders_that_a_graph_can_not_take_are_refused():
     for wrong, message in (
         (replace(transcoder, reads=before), "the stream before its norm; this one reads"),
         (replace(transcoder, writes=after), "writes what MLPs write; this one writes"),
-        ("experts", 'should be "neurons", "features" or a cross-layer transcoder'),
+        ("experts", 'should be "neurons", "features", "mlps" or a cross-layer transcoder'),
     ):
         with pytest.raises(InvalidInput, match=message):
             unwrap(attribution_graph)(model, tokens, units=wrong)

@@ -13,6 +13,7 @@ from architectures import assert_close, build, tokens_of
 
 import interp
 from analyses import attribution_graph
+from analyses.attribution_graph import filling
 from analyses.attribution_graph.units import features_of
 from interp import Place, Point, edits, run
 from interp.dictionaries import Dictionary, DictionaryTransformer, Gated, ReLU, SkipDictionary, TopK
@@ -91,6 +92,20 @@ def test_a_graph_of_features_has_errors_and_its_removals_are_of_features():
         logits = torch.stack([run(view, tokens, edits=e).logits[0, -1] for e in ([], [zero])])
         answer = (logits[:, ids] - logits.mean(-1, keepdim=True)) @ weights
         assert float(answer[0] - answer[1]) == pytest.approx(node.exact, abs=BOUND)
+
+
+@pytest.mark.parametrize(("name", "options"), [("gpt2", ()), ("gemma2", (SKIP, AFTER_NORM))])
+def test_paths_from_heads_through_features_sum_to_what_they_contribute(name, options, monkeypatch):
+    """With errors, and with skips and norms after the output; features are among the readers."""
+    monkeypatch.setattr(filling, "STORED", 0.0)
+    settings = {"max_nodes": 10**6, "node_share": 1.0, "edge_share": 1.0, "check": 0, "targets": 3}
+    view, tokens = transcoded(name, options), tokens_of(name)[0][:1]
+    graph = attribution_graph(view, tokens, units=("heads", "features"), **settings)
+    heads = {node.name: node for node in graph.nodes if node.kind == "head"}
+    assert len(heads) > 5
+    for node in heads.values():
+        assert node.effect == pytest.approx(node.value, abs=BOUND)
+    assert any(writer in heads and "F" in reader for writer, reader in graph.edges)
 
 
 def test_features_read_what_their_activations_are():

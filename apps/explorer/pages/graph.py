@@ -1,9 +1,10 @@
-"""The page Graph: through which neurons, or features, do the tokens become the prediction?
+"""The page Graph: through which neurons, features or heads do the tokens become the prediction?
 
 The attribution graph of one token, over tokens and layers. Its slider filters lines in the browser.
 A click on a node shows what it reads and what reads it, and on which texts its unit is active; a
-click on a line, which heads carry it, and a head's pattern. Units can be grouped, and a unit or a
-group is switched off or scaled: the change that the graph predicts stands beside the measured one.
+click on a line, which heads carry it, and a head's pattern, as a click on a head does. Units can be
+grouped, and a unit or a group is switched off or scaled: the change that the graph predicts stands
+beside the measured one.
 """
 
 import re
@@ -41,7 +42,7 @@ from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
 from apps.explorer.store import STORE
-from apps.explorer.view import GROUP_NAME, MAX_FACTOR, MAX_TEXT, UNIT_NAME, Head, View
+from apps.explorer.view import GROUP_NAME, MAX_FACTOR, MAX_TEXT, UNIT_NAME, UNITS, Head, View
 from apps.frame_table import table_of_frame
 from apps.presentation import table
 from apps.widget.pictures import table_view, view_of
@@ -90,9 +91,9 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
         asked.append(ask(SCALED, lambda: _scaled_question(view, model), long=True))
     if UNIT_NAME.fullmatch(view.node) and UNIT_TEXTS in view.asked:
         asked.append(ask(UNIT_TEXTS, lambda: _texts_question(view), long=True))
-    if ARROW in view.node and view.head is not None:
+    if view.head is not None and (ARROW in view.node or _head(view.node) == view.head):
         asked.append(ask("graph pattern", lambda: _pattern_question(view, model)))
-    if view.units == "features" and DICTIONARIES in view.asked:
+    if _has_features(view) and DICTIONARIES in view.asked:
         checked = _of_units(view, question(check_dictionaries, view.model, _texts(view)))
         asked.append(ask(DICTIONARIES, lambda: checked, long=True))
     return asked
@@ -100,8 +101,18 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
 
 def _of_units(view: View, asked: Question) -> Question:
     """A question about the model with its dictionaries, if units are their features."""
-    is_plain = view.units != "features"
-    return asked if is_plain else replace(asked, dictionaries=dictionaries_of(view.model))
+    has_features = _has_features(view)
+    return replace(asked, dictionaries=dictionaries_of(view.model)) if has_features else asked
+
+
+def _has_features(view: View) -> bool:
+    """Whether units are features, and perhaps heads too."""
+    return "features" in view.units
+
+
+def offered_units(view: View) -> tuple[str, ...]:
+    """What the units of a graph may be; features need dictionaries."""
+    return tuple(kind for kind in UNITS if dictionaries_of(view.model) or "features" not in kind)
 
 
 def _graph_question(view: View, model: interp.Transformer, check: int) -> Question:
@@ -114,7 +125,7 @@ def _graph_question(view: View, model: interp.Transformer, check: int) -> Questi
         inputs.batch,
         targets=answer["target"],
         pos=answer["pos"],
-        units=view.units,
+        units=tuple(view.units.split(" and ")),
         node_share=view.share,
         check=check,
     )
@@ -311,7 +322,14 @@ def on_pick(view: View, pick: Pick) -> View:
         return view if head is None else replace(view, head=head, query=query, key=None)
     if pick["view"] != GRAPH:
         return view
+    if head := _head(name):
+        return replace(view, node=name, head=head, query=_positions(name)[1], key=None)
     return replace(view, node=name, head=None if ARROW in name else view.head)
+
+
+def _head(node: str) -> Head | None:
+    """The head that a node is."""
+    return Head.of(node.partition("@")[0])
 
 
 def _positions(edge: str) -> tuple[int | None, int | None]:
@@ -325,8 +343,7 @@ def controls(view: View, model: interp.Transformer) -> None:
     """The kind of units, pruning, groups, and what is done to the chosen unit or group."""
     if not is_traceable(model):
         return
-    if dictionaries_of(view.model):
-        choose("Units", "units", ["neurons", "features"])
+    choose("Units", "units", offered_units(view))
     choose(
         "Pruned to",
         "share",
@@ -334,7 +351,7 @@ def controls(view: View, model: interp.Transformer) -> None:
         format_func=lambda share: f"{share:.0%}",
         help="The units with the most influence stay, down to this share of the influence of all.",
     )
-    if view.units == "features":
+    if _has_features(view):
         ask_switch(
             "Check dictionaries",
             DICTIONARIES,

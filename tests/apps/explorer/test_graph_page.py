@@ -48,7 +48,7 @@ def largest_feature(graph):
     return max(units, key=lambda node: node.influence)
 
 
-@pytest.mark.parametrize("units", ["neurons", "features"])
+@pytest.mark.parametrize("units", ["neurons", "features", "heads and neurons"])
 def test_the_graph_is_that_of_the_analysis(units):
     view = opened(GRAPH_PAGE, NAME, units=units)
     results, errors = answers(GRAPH_PAGE, view)
@@ -57,7 +57,8 @@ def test_the_graph_is_that_of_the_analysis(units):
     if units == "features":
         transcoders = [interp.dictionaries.load(name) for name in offered.dictionaries_of(NAME)]
         model = interp.with_dictionaries(model, transcoders)
-    expected = attribution_graph(model, view.text, targets=view.target, units=units)
+    kinds = units.split(" and ")
+    expected = attribution_graph(model, view.text, targets=view.target, units=kinds)
     network = drawn(view, results)["graph"]
     assert [node["name"] for node in network["nodes"]] == [
         node.name for node in expected.drawing().nodes
@@ -129,6 +130,14 @@ def test_a_chosen_edge_has_the_heads_that_carry_it_and_the_pattern_of_one(first)
     assert errors == {}
     assert "graph_pattern" in drawn(view, more)
     assert GRAPH_PAGE.on_pick(view, pick("carriers", "bypass")) == view
+
+
+def test_a_head_that_is_a_node_has_its_pattern_at_its_position():
+    view = GRAPH_PAGE.on_pick(opened(GRAPH_PAGE, NAME, units="heads"), pick("graph", "L3H1@12"))
+    assert (view.head, view.query) == (Head(3, 1), 12)
+    assert "graph pattern" in {asked.name for asked in GRAPH_PAGE.asks(view, loaded(NAME))}
+    view = GRAPH_PAGE.on_pick(view, pick("graph", "L3N1@12"))
+    assert "graph pattern" not in {asked.name for asked in GRAPH_PAGE.asks(view, loaded(NAME))}
 
 
 def test_a_group_is_one_node_and_is_scaled_together(first):
