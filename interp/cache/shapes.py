@@ -1,6 +1,6 @@
 """The shape of each tensor of a run: listed for a reader, and checked when a file is loaded."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from torch import Tensor
 
@@ -30,14 +30,28 @@ def _source_columns(contexts: Contexts, model: Network) -> int:
 
 
 def listing(
-    recorded: Iterable[Place], stored: Mapping[Place, Tensor], contexts: Contexts, model: Network
+    recorded: Iterable[Place],
+    stored: Mapping[Place, Tensor],
+    parts: Collection[Place],
+    contexts: Contexts,
+    model: Network,
 ) -> list[tuple[str, str, str, str]]:
-    """Place, shape, state and bytes of each recorded place, without deriving any tensor."""
+    """Place, shape, state and bytes of each recorded place, without deriving any tensor.
+
+    Args:
+        recorded: the places.
+        stored: the stored tensors.
+        parts: the places at which a part of the tensor is stored.
+        contexts: positions and padding of the run.
+        model: the model.
+    """
     rows: list[tuple[str, str, str, str]] = []
     for place in recorded:
         tensor = stored.get(place)
-        shape = shape_in(contexts, place, model) if tensor is None else tuple(tensor.shape)
-        state, size = ("derived", "") if tensor is None else ("stored", in_bytes(tensor.nbytes))
+        is_whole = tensor is not None and place not in parts
+        shape = tuple(tensor.shape) if is_whole else shape_in(contexts, place, model)
+        state = "derived" if tensor is None else "stored" if is_whole else "part stored"
+        size = "" if tensor is None else in_bytes(tensor.nbytes)
         rows.append((str(place), str(list(shape)), state, size))
     return rows
 
