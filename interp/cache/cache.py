@@ -30,7 +30,7 @@ from interp.weights import weight_hash
 
 Writes = dict[str, Float[Tensor, "batch pos d_model"]]
 Join = Callable[[Tensor], Tensor]
-"""Gives a whole tensor for this process's part of it; all processes that have parts must call it."""
+"""Gives a whole tensor for this process's part of it; all processes with parts must call it."""
 
 
 @dataclass(frozen=True)

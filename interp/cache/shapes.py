@@ -50,7 +50,7 @@ def listing(
         tensor = stored.get(place)
         is_whole = tensor is not None and place not in parts
         shape = tuple(tensor.shape) if is_whole else shape_in(contexts, place, model)
-        state = "derived" if tensor is None else "stored" if is_whole else "part stored"
+        state = "stored" if is_whole else "part stored" if place in parts else "derived"
         size = "" if tensor is None else in_bytes(tensor.nbytes)
         rows.append((str(place), str(list(shape)), state, size))
     return rows

@@ -44,9 +44,8 @@ def of_runs(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any)
         "edited": {"record": "all", "edits": changed},
         "differentiated": {"record": "all", "gradients_of": metrics.logit(1)},
     }
-    differences = {"plain": distance(sharded(*tokens), whole(*tokens))} | of_recording(
-        sharded, tokens
-    )
+    differences = of_recording(sharded, tokens)
+    differences["plain"] = distance(sharded(*tokens), whole(*tokens))
     for kind, options in kinds.items():
         ours, theirs = (interp.run(model, *tokens, **options) for model in (sharded, whole))
         pairs = [(ours.require_logits(), theirs.require_logits())]

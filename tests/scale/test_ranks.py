@@ -128,7 +128,7 @@ def test_a_rank_stores_its_part_of_a_recording(scenes):
 
 
 def test_parts_are_joined_when_they_are_read(scenes):
-    """Each time, with the numbers of one process, from a file too; a part alone is not the whole."""
+    """With the numbers of one process, from a file too; a part alone is not the whole."""
     for seen in (every["recording"] for every in scenes):
         assert seen["shapes"] == [[3, 5, 2, 4], [3, 5, 4, 4]]
         assert seen["sent"] == [seen["sent"][1] / 2, seen["sent"][1], {}]
