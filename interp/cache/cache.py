@@ -162,8 +162,7 @@ class Cache:
         self._recorded = dict.fromkeys(recorded)
         self._stored = Stored(converted(stored, _with_version_counter))
         self._gradients = gradients or {}
-        self._joins = dict(joins or {})
-        """How to join the tensors of which this process stores a part."""
+        self._joins = dict(joins or {})  # of the tensors of which this process stores a part
         self._weight_hash: str | None = None
         self._placement = Placement(self._model.device if self._model.other_devices else None)
 

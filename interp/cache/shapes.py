@@ -36,14 +36,9 @@ def listing(
     contexts: Contexts,
     model: Network,
 ) -> list[tuple[str, str, str, str]]:
-    """Place, shape, state and bytes of each recorded place, without deriving any tensor.
+    """Place, shape, state and bytes of each recorded place, without deriving or joining any tensor.
 
-    Args:
-        recorded: the places.
-        stored: the stored tensors.
-        parts: the places at which a part of the tensor is stored.
-        contexts: positions and padding of the run.
-        model: the model.
+    Of the tensors at ``parts``, a part is stored.
     """
     rows: list[tuple[str, str, str, str]] = []
     for place in recorded:

@@ -125,8 +125,8 @@ def tap_of_share(
         ranks: the ranks.
 
     Returns:
-        The tap; ``None`` if the tensors must be joined in the forward: they are edited, read by
-        edits or recorded with their gradients or graph, or the tap is not that of a run.
+        The tap; ``None`` if the forward must join the tensors: they are edited, read by edits or
+        recorded with gradients or their graph, or the tap is not that of a run.
     """
     if not isinstance(tap, Recorder):
         return tap if type(tap) is Untouched else None
@@ -142,6 +142,12 @@ def tap_of_share(
 
 
 def _join_of(axes: Mapping[str, Shares], ranks: Ranks, place: Place) -> Join:
-    """How the shares of the tensor at a place are joined."""
+    """How the shares of the tensor at a place are joined, when all ranks read it."""
     axis = next(number for number, name in enumerate(place.point.axes) if name in axes)
-    return partial(Split(axis, axes[place.point.axes[axis]]).whole, ranks=ranks)
+    split = Split(axis, axes[place.point.axes[axis]])
+
+    def join(share: Tensor) -> Tensor:
+        ranks.check_alike(str(place))
+        return split.whole(share, ranks)
+
+    return join

@@ -82,6 +82,7 @@ def recording(files: Path) -> dict[str, object]:
         "again": torch.equal(read, again),
         "differences": {**differences, "kept": kept_read},
         "rounded": torch.equal(ours.to(torch.float32)["q"], ours["q"].float()),
+        "other places": refusal(lambda: ours["k" if RANK else "q", 0]),
         "no folder": refusal(lambda: ours.save(files / "nowhere" / "run.cache")),
         "pickled": refusal(lambda: pickle.dumps(ours)),
     }
