@@ -138,11 +138,10 @@ class Cache:
     was made during the run. A write through ``weight.data``, which PyTorch does not track, is not
     detected.
 
-    Of a tensor that is divided among processes (:func:`interp.parallel`), each stores its part, and
-    all of them must read the same places in the same order: a read joins the parts.
-
     A cache is pickled together with its model, so that everything can be read afterwards
-    (:meth:`save` writes a file without the weights); ``copy.deepcopy`` shares the model.
+    (:meth:`save` writes a file without the weights); ``copy.deepcopy`` shares the model. Processes
+    that hold a model together (:func:`interp.parallel`) each store a part of some tensors, and must
+    read the same places in the same order: a read joins the parts.
 
     Examples:
         >>> cache = interp.run(interp.load("python-2l"), "def f(x):", record=["z", "pattern"]).cache
@@ -453,9 +452,8 @@ class Cache:
         return self._placement.placed(self._gradients[place]).clone()
 
     def _whole(self, place: Place) -> Tensor:
-        """The tensor stored at a place, joined if this process stores a part of it."""
+        """The tensor stored at a place; a part is joined with others on the model's device."""
         tensor, join = self._stored[place], self._joins.get(place)
-        # Processes exchange tensors on the device of their model.
         return tensor if join is None else join(tensor.to(self._model.device)).to(tensor.device)
 
     def _derived(self, place: Place, derive: Callable[..., Tensor] | None = None) -> Tensor:

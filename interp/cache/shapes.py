@@ -36,17 +36,14 @@ def listing(
     contexts: Contexts,
     model: Network,
 ) -> list[tuple[str, str, str, str]]:
-    """Place, shape, state and bytes of each recorded place, without deriving or joining any tensor.
-
-    Of the tensors at ``parts``, a part is stored.
-    """
+    """Place, shape, state and bytes of each recorded place, without deriving or joining tensors."""
     rows: list[tuple[str, str, str, str]] = []
     for place in recorded:
         tensor = stored.get(place)
-        is_whole = tensor is not None and place not in parts
-        shape = tuple(tensor.shape) if is_whole else shape_in(contexts, place, model)
-        state = "stored" if is_whole else "part stored" if place in parts else "derived"
-        size = "" if tensor is None else in_bytes(tensor.nbytes)
+        shape, state, size = shape_in(contexts, place, model), "derived", ""
+        if tensor is not None:
+            shape = shape if place in parts else tuple(tensor.shape)
+            state, size = "part stored" if place in parts else "stored", in_bytes(tensor.nbytes)
         rows.append((str(place), str(list(shape)), state, size))
     return rows
 

@@ -28,8 +28,7 @@ class Recorder:
         stack: the stack in scope.
         layer: the layer in scope.
         norm: the norm in scope.
-        join_of: how to join the tensors of the scope, by place, where the forward computes parts of
-            them; else ``None``.
+        join_of: how to join the tensors of the scope, by place, if it computes parts of them.
     """
 
     plan: Plan

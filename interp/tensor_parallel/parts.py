@@ -114,9 +114,7 @@ def _whole(name: str, part: Any) -> Tensor | None:  # noqa: ANN401 - any sharded
 def tap_of_share(
     tap: Tap, points: Collection[Point], axes: Mapping[str, Shares], ranks: Ranks
 ) -> Tap | None:
-    """The tap with which a rank computes its share of the part in scope, without joining tensors.
-
-    What is recorded is then stored as this rank's share, and joined when it is read.
+    """The tap with which a rank computes its share of the part in scope alone, and stores that.
 
     Args:
         tap: the tap of the forward.
@@ -143,11 +141,10 @@ def tap_of_share(
 
 def _join_of(axes: Mapping[str, Shares], ranks: Ranks, place: Place) -> Join:
     """How the shares of the tensor at a place are joined, when all ranks read it."""
-    axis = next(number for number, name in enumerate(place.point.axes) if name in axes)
-    split = Split(axis, axes[place.point.axes[axis]])
+    (divided,) = axes.keys() & place.point.axes
 
     def join(share: Tensor) -> Tensor:
         ranks.check_alike(str(place))
-        return split.whole(share, ranks)
+        return ranks.join(share, axes[divided], place.point.axes.index(divided))
 
     return join

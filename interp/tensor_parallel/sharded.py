@@ -85,14 +85,13 @@ class ShardedTransformer(Transformer):
 
     def write_once(self, write: Callable[[], None]) -> None:
         """Call ``write`` on rank 0; all ranks return after it, or raise its error."""
-        error: InterpError | None = None
+        errors: list[InterpError] = []
         if self.is_writer:
             try:
                 write()
-            except InterpError as raised:
-                error = raised
-        error = self.ranks.objects(error)[0]
-        if error is not None:
+            except InterpError as error:
+                errors.append(error)
+        for error in self.ranks.objects(errors)[0]:
             raise error
 
     def require_whole(self, what: str) -> NoReturn:
@@ -128,10 +127,9 @@ def parallel(
     and reads of caches and weights, as the ranks exchange what each has. Results are the same on
     all ranks (within rounding those of one process); let rank 0 write and print them.
 
-    A run stores heads and neurons that it records where they are computed, on each rank its share,
-    and ``cache[...]`` joins them: all ranks must read the same places in the same order. What one
-    rank alone is to read is made whole before, on all of them, by :meth:`Cache.keep`. Tensors that
-    are edited, or recorded with gradients or their graph, are joined in the forward.
+    Each rank stores its share of the heads and neurons that a run records, and ``cache[...]`` joins
+    them: all ranks must read the same places in the same order. ``cache.keep(places)`` makes places
+    whole on all ranks, for what one of them alone is to read.
 
     Args:
         source: a model, of which each rank keeps its share as a copy; or what :func:`interp.load`

@@ -66,7 +66,7 @@ def recording(files: Path) -> dict[str, object]:
     ours.save(files / "run.cache")
     loaded = [interp.load_cache(files / "run.cache", m) for m in (model, whole)]
     every = {"read": ours, "copied": copy.copy(ours), "on ranks": loaded[0], "on one": loaded[1]}
-    kept = cache.keep("all").nbytes
+    joined_bytes = cache.keep("all").nbytes
     sent.clear()
     kept_read, of_kept = distance(cache["pattern", 1], all_heads["pattern", 1]), dict(sent)
     differences = {
@@ -74,7 +74,7 @@ def recording(files: Path) -> dict[str, object]:
         for name, some in every.items()
     }
     return {
-        "bytes": [bytes_of_run, all_heads.nbytes, kept],
+        "bytes": [bytes_of_run, all_heads.nbytes, joined_bytes],
         "estimated": estimated - interp.estimate(model, tokens).kept,
         "described": [described.count("part stored"), before],
         "shapes": [list(part.shape), list(read.shape)],

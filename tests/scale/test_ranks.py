@@ -121,9 +121,9 @@ def test_a_plain_forward_gives_the_bytes_of_the_formula(scenes):
 def test_a_rank_stores_its_part_of_a_recording(scenes):
     """Half of the bytes of heads and neurons; all of them, once they are joined to be kept."""
     for seen in (every["recording"] for every in scenes):
-        stored, whole, kept = seen["bytes"]
+        stored, whole, joined = seen["bytes"]
         assert stored == seen["estimated"] == whole / 2
-        assert kept == whole
+        assert joined == whole
         assert seen["described"] == [2 * 10, {}]
 
 
