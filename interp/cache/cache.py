@@ -29,6 +29,8 @@ from interp.points import Place, PlaceLike
 from interp.weights import weight_hash
 
 Writes = dict[str, Float[Tensor, "batch pos d_model"]]
+Join = Callable[[Tensor], Tensor]
+"""Gives a whole tensor for this process's part of it; all processes with parts must call it."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,9 @@ class Cache:
     detected.
 
     A cache is pickled together with its model, so that everything can be read afterwards
-    (:meth:`save` writes a file without the weights); ``copy.deepcopy`` shares the model.
+    (:meth:`save` writes a file without the weights); ``copy.deepcopy`` shares the model. Processes
+    that hold a model together (:func:`interp.parallel`) each store a part of some tensors, and must
+    read the same places in the same order: a read joins the parts.
 
     Examples:
         >>> cache = interp.run(interp.load("python-2l"), "def f(x):", record=["z", "pattern"]).cache
@@ -151,11 +155,13 @@ class Cache:
         recorded: list[Place],
         stored: dict[Place, Tensor],
         gradients: dict[Place, Tensor] | None = None,
+        joins: Mapping[Place, Join] | None = None,
     ) -> None:
         self._model, self._derive = derivation.model, derivation
         self._recorded = dict.fromkeys(recorded)
         self._stored = Stored(converted(stored, _with_version_counter))
         self._gradients = gradients or {}
+        self._joins = dict(joins or {})  # of the tensors of which this process stores a part
         self._weight_hash: str | None = None
         self._placement = Placement(self._model.device if self._model.other_devices else None)
 
@@ -192,7 +198,7 @@ class Cache:
         if place not in self._recorded:
             raise self._not_recorded(place)
         if place in self._stored:
-            return self._placement.placed(self._stored[place]).clone()
+            return self._placement.placed(self._whole(place)).clone()
         derived, stored = self._derived(place), self._stored.unchecked().values()
         others = chain(stored, weights_of(self._model).values())
         return derived if is_fresh(derived, others) else derived.clone()
@@ -280,7 +286,8 @@ class Cache:
             f"Cache of {len(self)} places, {len(self._stored)} tensors stored: "
             f"{in_bytes(self.nbytes)}"
         )
-        rows = listing(self._recorded, self._stored.unchecked(), self._derive.contexts, self._model)
+        stored, contexts = self._stored.unchecked(), self._derive.contexts
+        rows = listing(self._recorded, stored, self._joins, contexts, self._model)
         return Table(title, ("place", "shape", "", "bytes"), rows)
 
     def keys(self) -> list[Place]:
@@ -298,7 +305,7 @@ class Cache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all stored tensors and gradients, with each storage counted once."""
+        """Bytes of what this process stores, gradients too, with each storage counted once."""
         tensors = [*self._stored.unchecked().values(), *self._gradients.values()]
         storages = {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}
         return sum(storages.values())
@@ -308,7 +315,8 @@ class Cache:
     def keep(self, places: Request) -> "Cache":
         """Derive tensors now and store them, so that reading them again only takes a copy.
 
-        Stored tensors no longer depend on the weights, and :meth:`to` rounds them only once.
+        Stored tensors no longer depend on the weights, and :meth:`to` rounds them only once. Those
+        that are divided among processes are then whole in each.
 
         Args:
             places: ``"all"``, a place or several; a bare label means every recorded layer.
@@ -322,7 +330,10 @@ class Cache:
             StaleCache: the weights have changed since the run.
         """
         for place in self._named(places):
-            if place not in self._stored:
+            if place in self._joins:
+                self._stored[place] = self._whole(place)
+                del self._joins[place]
+            elif place not in self._stored:
                 self._stored[place] = self._derived(place)
         return self
 
@@ -330,8 +341,10 @@ class Cache:
         """Store tensors that are smaller than those they would be derived from, and drop those.
 
         If the weights changed during the run, nothing can be derived, and nothing is dropped.
+        Nothing is derived from parts of tensors, which would have to be joined.
         """
-        groups = cheaper_formed(self._model, self._recorded, dict(self._stored))
+        every = cheaper_formed(self._model, self._recorded, dict(self._stored))
+        groups = [group for group in every if not self._joins.keys() & group[1]]
         for smaller, sources in () if groups and self._derive.is_stale else groups:
             for place in smaller:
                 self._stored[place] = self._derived(place, self._derive.unchecked)
@@ -365,6 +378,8 @@ class Cache:
     def save(self, path: str | Path) -> None:
         """Write the cache to a file, atomically; :func:`interp.load_cache` reads it.
 
+        Of several processes that hold the model, all must call it, and the first writes.
+
         Raises:
             InvalidInput: there is no such folder, or the path is a folder.
             OutOfResources: the file can't be written.
@@ -376,16 +391,18 @@ class Cache:
                 "The weights have changed since the run, and the file must say which they were; "
                 "save a cache before changing them."
             )
+        wholes = ((place, self._whole(place)) for place in self._stored)
+        stored = {place: whole for place, whole in wholes if self._model.is_writer}
         contents = Contents(
             config=self._model.config,
             weights=self._weight_hash or weight_hash(self._model),
             recorded=list(self._recorded),
-            stored=converted(dict(self._stored), torch.Tensor.detach),
+            stored=converted(stored, torch.Tensor.detach),
             gradients=self._gradients,
             contexts=self._derive.contexts,
             dtype=self._placement.dtype,
         )
-        write_contents(contents, file)
+        self._model.write_once(lambda: write_contents(contents, file))
 
     def __getstate__(self) -> dict[str, Any]:
         """The state with each tensor in its own storage: pickles don't share storages of views."""
@@ -406,7 +423,7 @@ class Cache:
     def _converted(self, convert: Callable[[Tensor], Tensor]) -> "Cache":
         """The cache of the converted tensors."""
         stored, gradients = (converted(t, convert) for t in (dict(self._stored), self._gradients))
-        made = Cache(self._derive, list(self._recorded), stored, gradients)
+        made = Cache(self._derive, list(self._recorded), stored, gradients, self._joins)
         made._weight_hash, made._placement = self._weight_hash, self._placement
         return made
 
@@ -434,12 +451,17 @@ class Cache:
             )
         return self._placement.placed(self._gradients[place]).clone()
 
+    def _whole(self, place: Place) -> Tensor:
+        """The tensor stored at a place; a part is joined with others on the model's device."""
+        tensor, join = self._stored[place], self._joins.get(place)
+        return tensor if join is None else join(tensor.to(self._model.device)).to(tensor.device)
+
     def _derived(self, place: Place, derive: Callable[..., Tensor] | None = None) -> Tensor:
         """The tensor derived from the stored ones; it may share memory with them."""
         derive = derive or self._derive
 
         def read(source: Place) -> Tensor:
-            return self._placement.as_computed(self._stored[source], self._model)
+            return self._placement.as_computed(self._whole(source), self._model)
 
         return self._placement.placed(derive(place, self._stored, read))
 

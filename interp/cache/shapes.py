@@ -1,6 +1,6 @@
 """The shape of each tensor of a run: listed for a reader, and checked when a file is loaded."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from torch import Tensor
 
@@ -30,14 +30,20 @@ def _source_columns(contexts: Contexts, model: Network) -> int:
 
 
 def listing(
-    recorded: Iterable[Place], stored: Mapping[Place, Tensor], contexts: Contexts, model: Network
+    recorded: Iterable[Place],
+    stored: Mapping[Place, Tensor],
+    parts: Collection[Place],
+    contexts: Contexts,
+    model: Network,
 ) -> list[tuple[str, str, str, str]]:
-    """Place, shape, state and bytes of each recorded place, without deriving any tensor."""
+    """Place, shape, state and bytes of each recorded place, without deriving or joining tensors."""
     rows: list[tuple[str, str, str, str]] = []
     for place in recorded:
         tensor = stored.get(place)
-        shape = shape_in(contexts, place, model) if tensor is None else tuple(tensor.shape)
-        state, size = ("derived", "") if tensor is None else ("stored", in_bytes(tensor.nbytes))
+        shape, state, size = shape_in(contexts, place, model), "derived", ""
+        if tensor is not None:
+            shape = shape if place in parts else tuple(tensor.shape)
+            state, size = "part stored" if place in parts else "stored", in_bytes(tensor.nbytes)
         rows.append((str(place), str(list(shape)), state, size))
     return rows
 

@@ -221,7 +221,7 @@ def _cache(
     gradients = {} if total is None else _gradients(recorder, total)
     recorder.check_applied()
     tensors = {place: _result(tensor, recorder.plan) for place, tensor in recorder.stored.items()}
-    cache = Cache(derivation, list(prepared.recorded), tensors, gradients)
+    cache = Cache(derivation, list(prepared.recorded), tensors, gradients, recorder.joins)
     cache.compact()
     return cache
 

@@ -1,9 +1,11 @@
 """The tap of a run, which applies its edits and stores the requested tensors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from interp.cache import Join
 from interp.edits import EditSite
 from interp.errors import InvalidEdit, InvalidInput
 from interp.execution.plan import Plan
@@ -18,6 +20,7 @@ class Recorder:
     Attributes:
         plan: what to edit and store.
         stored: stored tensors by place, filled as the forward runs.
+        joins: how to join the tensors of which a part is stored, by place; filled likewise.
         earlier: tensors that later edits read, by place, filled as the forward runs.
         applied: places whose edits were applied.
         contexts: positions and padding of each stack.
@@ -25,10 +28,12 @@ class Recorder:
         stack: the stack in scope.
         layer: the layer in scope.
         norm: the norm in scope.
+        join_of: how to join the tensors of the scope, by place, if it computes parts of them.
     """
 
     plan: Plan
     stored: dict[Place, Tensor] = field(default_factory=dict)
+    joins: dict[Place, Join] = field(default_factory=dict)
     earlier: dict[Place, Tensor] = field(default_factory=dict)
     applied: set[Place] = field(default_factory=set)
     contexts: dict[str | None, Context] = field(default_factory=dict)
@@ -36,6 +41,7 @@ class Recorder:
     stack: str | None = None
     layer: int | None = None
     norm: str | None = None
+    join_of: Callable[[Place], Join] | None = None
 
     def __call__(self, point: Point, value: Tensor) -> Tensor:
         """Edit ``value`` and store it, as planned."""
@@ -56,6 +62,8 @@ class Recorder:
         return value
 
     def _stored(self, value: Tensor, place: Place) -> Tensor:
+        if self.join_of is not None:
+            self.joins[place] = self.join_of(place)
         if self.plan.differentiate:
             # A separate tensor: places that share a tensor would share its gradient.
             value = value.view_as(value) if value.requires_grad else value.detach()

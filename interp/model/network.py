@@ -4,7 +4,7 @@ Decoders, encoders and encoder–decoders are the same loop over stacks: each st
 output of the stack before it, if there is one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -45,6 +45,8 @@ class Network(nn.Module):
 
     other_devices: tuple[torch.device, ...] = ()
     """Devices other than :attr:`device` that hold layers."""
+    is_writer: bool = True
+    """Whether this process writes files; of several that hold the model, one does."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -309,6 +311,10 @@ class Network(nn.Module):
 
     def require_whole(self, what: str) -> None:
         """Refuse ``what``, which needs all weights, if this process has only some of them."""
+
+    def write_once(self, write: Callable[[], None]) -> None:
+        """Call ``write``, once for all processes that hold the model, which return after it."""
+        write()
 
     @property
     def products(self) -> str:

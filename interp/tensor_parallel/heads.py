@@ -2,7 +2,8 @@
 
 Rows of W_Q, W_K, W_V and columns of W_O are divided by head. Each rank computes z of its heads, and
 the sum over ranks is the first of the two sums of a block. Where queries, keys, values, patterns or
-z are read or edited, they are joined first, so that edits and caches see all heads.
+z are edited, they are joined first, so that edits see all heads; where they are recorded, each rank
+stores those of its heads, which are joined when the cache is read.
 
 Keys and values are divided by key/value head. With more ranks than those, ranks hold copies of
 them, and the query heads of each are divided.
@@ -31,7 +32,7 @@ from interp.model import (
     untouched,
 )
 from interp.points import Place, Point
-from interp.tensor_parallel.parts import ShardedPart, Split, Splits, skips, with_local
+from interp.tensor_parallel.parts import ShardedPart, Split, Splits, tap_of_share, with_local
 from interp.tensor_parallel.ranks import Ranks, Shares
 
 
@@ -111,10 +112,12 @@ class ShardedAttention(ShardedPart, Attention):
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """H(x)."""
         alone = self.by_head and isinstance(context.kv_cache, NoKVCache)
-        if alone and skips(tap, self._hidden_points):
-            z = self.local.hidden(self.ranks.copied(x), context, untouched)
-            return tap(self.points.out, self._sum(z))
-        return super().forward(x, context, tap)
+        axes = {"head": self.heads, "kv_head": self.keys}
+        of_share = tap_of_share(tap, self._hidden_points, axes, self.ranks) if alone else None
+        if of_share is None:
+            return super().forward(x, context, tap)
+        z = self.local.hidden(self.ranks.copied(x), context, of_share)
+        return tap(self.points.out, self._sum(of_share(self.points.z, z), of_share))
 
     def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Tensor, KeyHeads, KeyHeads]:
         """Queries, keys and values of all heads."""
@@ -143,9 +146,9 @@ class ShardedAttention(ShardedPart, Attention):
             return super().write(z, tap)
         return self._sum(self.ranks.share(z, self.heads, 2))
 
-    def _sum(self, z: Tensor) -> Stream:
+    def _sum(self, z: Tensor, tap: Tap = untouched) -> Stream:
         """Σ_ranks z W_O + b_O, where z is that of this rank's heads."""
-        total = self.ranks.summed(self.local.write(z))
+        total = self.ranks.summed(self.local.write(z, tap))
         return total if self.b_O is None else total + self.b_O
 
     def _keys_and_values(self, x: Stream) -> KeysValues:

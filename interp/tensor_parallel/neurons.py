@@ -2,8 +2,9 @@
 
     MLP(x) = Σ_ranks act(x·W_in + b_in)·W_out + b_out        Σ_e w_e(x)·MLP_e(x) = Σ_ranks Σ_e …
 
-The sum over ranks is the second of the two sums of a block. Where neurons are read or edited, those
-of all ranks are joined first. The router of a mixture is on all ranks.
+The sum over ranks is the second of the two sums of a block. Where neurons are edited, those of all
+ranks are joined first; where they are recorded, each rank stores its share. Neurons of a mixture
+are joined for both; its router is on all ranks.
 """
 
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from interp.errors import InvalidInput
 from interp.model import MLP, Context, Experts, GatedMLP, Stream, Tap, untouched
 from interp.points import Point
-from interp.tensor_parallel.parts import ShardedPart, Split, Splits, skips, with_local
+from interp.tensor_parallel.parts import ShardedPart, Split, Splits, tap_of_share, with_local
 from interp.tensor_parallel.ranks import Ranks, Shares
 
 NEURONS = {Point.PRE, Point.GATE, Point.POST}
@@ -30,10 +31,11 @@ class ShardedMLP(ShardedPart, MLP):
 
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """The output of all neurons."""
-        if skips(tap, NEURONS):
-            post = self.local.hidden(self.ranks.copied(x), context, untouched)
-            return tap(self.out, self._sum(post))
-        return super().forward(x, context, tap)
+        of_share = tap_of_share(tap, NEURONS, {"d_mlp": self.shares}, self.ranks)
+        if of_share is None:
+            return super().forward(x, context, tap)
+        post = self.local.hidden(self.ranks.copied(x), context, of_share)
+        return tap(self.out, self._sum(of_share(Point.POST, post)))
 
     def pre(self, x: Stream) -> Tensor:
         """x·W_in + b_in of all neurons."""

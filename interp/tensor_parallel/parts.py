@@ -12,9 +12,10 @@ from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
 
+from interp.cache import Join
 from interp.execution import Recorder
 from interp.model import Tap, Untouched
-from interp.points import Point
+from interp.points import Place, Point
 from interp.tensor_parallel.ranks import Ranks, Shares
 
 LOCAL = "local"
@@ -110,18 +111,40 @@ def _whole(name: str, part: Any) -> Tensor | None:  # noqa: ANN401 - any sharded
     return None if weight is None else part.splits[name].whole(weight, part.ranks)
 
 
-def skips(tap: Tap, points: Collection[Point]) -> bool:
-    """Whether a forward gives the same without calling ``tap`` at points of the part in its scope.
+def tap_of_share(
+    tap: Tap, points: Collection[Point], axes: Mapping[str, Shares], ranks: Ranks
+) -> Tap | None:
+    """The tap with which a rank computes its share of the part in scope alone, and stores that.
 
-    If so, the tensors at these points need not be joined, and attention runs on each rank's heads.
+    Args:
+        tap: the tap of the forward.
+        points: the points of tensors that are divided.
+        axes: which indices each rank holds, by the name of the axis that is divided.
+        ranks: the ranks.
+
+    Returns:
+        The tap; ``None`` if the forward must join the tensors: they are edited, read by edits or
+        recorded with gradients or their graph, or the tap is not that of a run.
     """
     if not isinstance(tap, Recorder):
-        return type(tap) is Untouched
+        return tap if type(tap) is Untouched else None
     plan, stack = tap.plan, tap.stack if tap.plan.paired else None
-    if plan.explicit:
-        return False
-    return not any(
+    differentiated = (plan.stored, plan.must_form) if plan.differentiate or plan.keep_graph else ()
+    if any(
         place.point in points and place.layer == tap.layer and place.stack == stack
-        for places in (plan.edits, plan.stored, plan.must_form, plan.read_by_edits)
+        for places in (plan.edits, plan.read_by_edits, *differentiated)
         for place in places
-    )
+    ):
+        return None
+    return tap.scoped(join_of=partial(_join_of, axes, ranks))
+
+
+def _join_of(axes: Mapping[str, Shares], ranks: Ranks, place: Place) -> Join:
+    """How the shares of the tensor at a place are joined, when all ranks read it."""
+    (divided,) = axes.keys() & place.point.axes
+
+    def join(share: Tensor) -> Tensor:
+        ranks.check_alike(str(place))
+        return ranks.join(share, axes[divided], place.point.axes.index(divided))
+
+    return join

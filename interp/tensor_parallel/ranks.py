@@ -169,6 +169,20 @@ class Ranks:
         )
         return values
 
+    def check_alike(self, name: str) -> None:
+        """Make sure that all ranks are about to join the same tensor: others may have its shape.
+
+        Raises:
+            InvalidInput: another rank is about to join another.
+        """
+        names = self.objects(name)
+        if len(set(names)) > 1:
+            read = ", ".join(f"rank {rank}: {name}" for rank, name in enumerate(names))
+            raise InvalidInput(
+                f"The ranks read different places ({read}). All ranks must read the same places in "
+                "the same order; .keep(places) before, on all ranks, to read them on one alone."
+            )
+
     def _run(self, kind: str, tensor: Tensor, collective: Callable[[], object]) -> None:
         """Run a collective and count its bytes.
 

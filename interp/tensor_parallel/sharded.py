@@ -9,7 +9,7 @@ gets the same logits, caches, sweeps and results, as the ranks exchange what the
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol, cast, runtime_checkable
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.config import Config
-from interp.errors import InvalidInput, shorten
+from interp.errors import InterpError, InvalidInput, shorten
 from interp.execution import fix_free_bytes, measured_free_bytes, versions
 from interp.io import Table
 from interp.loading import load, meta_model, reading_shares
@@ -71,6 +71,29 @@ class ShardedTransformer(Transformer):
         """Names of the weights of the whole model."""
         return [name.replace(f".{LOCAL}.", ".") for name in super().weight_names()]
 
+    def add_parts(self, other: Network) -> None:
+        """Divide the parts of a model without data, as those of the rank with the largest share."""
+        ranks = Ranks(0, self.ranks.size)
+        plan = plan_of(other, ranks)
+        _take_shares(other, other, plan, ranks)
+        _shard_parts(other, plan, ranks)
+
+    @property
+    def is_writer(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether this is rank 0."""
+        return self.ranks.rank == 0
+
+    def write_once(self, write: Callable[[], None]) -> None:
+        """Call ``write`` on rank 0; all ranks return after it, or raise its error."""
+        errors: list[InterpError] = []
+        if self.is_writer:
+            try:
+                write()
+            except InterpError as error:
+                errors.append(error)
+        for error in self.ranks.objects(errors)[0]:
+            raise error
+
     def require_whole(self, what: str) -> NoReturn:
         """Refuse what needs all weights.
 
@@ -103,6 +126,10 @@ def parallel(
     Called by all ranks, like everything that runs the model afterwards: forwards, sweeps, analyses,
     and reads of caches and weights, as the ranks exchange what each has. Results are the same on
     all ranks (within rounding those of one process); let rank 0 write and print them.
+
+    Each rank stores its share of the heads and neurons that a run records, and ``cache[...]`` joins
+    them: all ranks must read the same places in the same order. ``cache.keep(places)`` makes places
+    whole on all ranks, for what one of them alone is to read.
 
     Args:
         source: a model, of which each rank keeps its share as a copy; or what :func:`interp.load`
@@ -211,6 +238,15 @@ def _parts(model: Network) -> Iterator[tuple[str, Stack | Unembedding | Attentio
 
 def _sharded(model: Transformer, plan: Plan, ranks: Ranks) -> ShardedTransformer:
     """The model, whose weights are this rank's already, with sharded parts."""
+    _shard_parts(model, plan, ranks)
+    model.__class__ = ShardedTransformer
+    made = cast("ShardedTransformer", model)
+    made.ranks = ranks
+    return made
+
+
+def _shard_parts(model: Network, plan: Plan, ranks: Ranks) -> None:
+    """Make the parts of a model, whose weights are this rank's already, sharded ones."""
     for name, part in list(_parts(model)):
         splits = plan[name]
         if isinstance(part, Attention):
@@ -219,15 +255,18 @@ def _sharded(model: Transformer, plan: Plan, ranks: Ranks) -> ShardedTransformer
             neurons.shard(part, splits, ranks)
         elif splits:
             vocabulary.shard(part, splits, ranks)
-    model.__class__ = ShardedTransformer
-    made = cast("ShardedTransformer", model)
-    made.ranks = ranks
-    return made
 
 
 def _shares_of_model(model: Transformer, ranks: Ranks) -> ShardedTransformer:
     """A new model with this rank's share of the weights of ``model``."""
     made, plan = meta_model(model.config), plan_of(model, ranks)
+    _take_shares(made, model, plan, ranks)
+    made.tokenizer, made.agreement = model.tokenizer, model.agreement
+    return _sharded(made.train(model.training), plan, ranks)
+
+
+def _take_shares(made: Network, model: Network, plan: Plan, ranks: Ranks) -> None:
+    """Give ``made`` this rank's share of the weights of ``model``, which may be itself."""
     shares: dict[int, nn.Parameter] = {}
     for name, weight in model.named_parameters():
         part, _, attribute = name.rpartition(".")
@@ -240,8 +279,6 @@ def _shares_of_model(model: Transformer, ranks: Ranks) -> ShardedTransformer:
             part.register_parameter(key, shares[id(whole.get_parameter(key))])
         for key, _ in list(part.named_buffers(recurse=False)):
             part.register_buffer(key, whole.get_buffer(key), persistent=False)
-    made.tokenizer, made.agreement = model.tokenizer, model.agreement
-    return _sharded(made.train(model.training), plan, ranks)
 
 
 class _Reader:

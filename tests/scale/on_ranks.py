@@ -44,7 +44,8 @@ def of_runs(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any)
         "edited": {"record": "all", "edits": changed},
         "differentiated": {"record": "all", "gradients_of": metrics.logit(1)},
     }
-    differences = {"plain": distance(sharded(*tokens), whole(*tokens))}
+    differences = of_recording(sharded, tokens)
+    differences["plain"] = distance(sharded(*tokens), whole(*tokens))
     for kind, options in kinds.items():
         ours, theirs = (interp.run(model, *tokens, **options) for model in (sharded, whole))
         pairs = [(ours.require_logits(), theirs.require_logits())]
@@ -55,6 +56,31 @@ def of_runs(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any)
             pairs += [(ours.cache[name], theirs.cache[name]) for name in names]
         differences[kind] = max(distance(*pair) for pair in pairs)
     return differences
+
+
+def of_recording(sharded: interp.Transformer, tokens: Any) -> Differences:
+    """Whether recording changes the bits of a forward, or the bytes that the ranks exchange."""
+    sent, seen = sharded.ranks.sent, []
+    for record in (None, "all"):
+        sent.clear()
+        run = interp.run(sharded, *tokens, record=record)
+        seen.append((run.require_logits(), dict(sent)))
+    (plain, of_plain), (logits, of_recorded) = seen
+    is_inert, is_silent = torch.equal(plain, logits), of_plain == of_recorded
+    return {"recorded, not inert": float(not is_inert), "exchanged": float(not is_silent)}
+
+
+def of_parts(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any) -> Differences:
+    """Whether a rank stores the queries and keys of its heads: copies, where there are few keys."""
+    last = whole.stacks[-1]
+    attn: Any = sharded.stacks[-1].block(0).attn
+    shares = {"q": attn.local.n_heads / attn.n_heads, "k": attn.local.kv_heads / attn.kv_heads}
+    wrong = 0.0
+    for name, share in shares.items():
+        place = interp.Place(interp.Point[name.upper()], 0, stack=last.name_in_places)
+        ours, theirs = (interp.run(m, *tokens, record=[place]).cache for m in (sharded, whole))
+        wrong += abs(ours.nbytes - theirs.nbytes * (share if attn.by_head else 1))
+    return {"bytes": wrong}
 
 
 def of_sweep(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any) -> Differences:
@@ -93,7 +119,7 @@ def of_architecture(name: str, dtype: torch.dtype) -> Differences:
     whole, tokens = build(name, dtype=dtype), inputs_of(name, dtype)
     sharded = interp.parallel(whole)
     differences = of_runs(sharded, whole, tokens) | of_sweep(sharded, whole, tokens)
-    differences |= of_weights(sharded, whole)
+    differences |= of_weights(sharded, whole) | of_parts(sharded, whole, tokens)
     if name in GENERATORS:
         ours, theirs = (model.generate(*tokens, max_new_tokens=3) for model in (sharded, whole))
         differences["generated"] = 0.0 if torch.equal(ours, theirs) else 1.0

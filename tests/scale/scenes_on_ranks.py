@@ -5,12 +5,15 @@
 Writes what a rank saw to FOLDER/RANK.json.
 """
 
+import copy
 import json
 import os
+import pickle
 import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from architectures import build, build_new, distance, tokens_of
@@ -19,9 +22,10 @@ from torch.distributed.device_mesh import init_device_mesh
 import interp
 from interp import edits, metrics
 from interp.errors import InterpError
-from interp.tensor_parallel import block_bytes
+from interp.tensor_parallel import Ranks, block_bytes
 
 TIMEOUT = 20.0
+DIVIDED = ["q", "k", "v", "rot_q", "rot_k", "z", "pattern", "pre", "gate", "post"]
 RANK = int(os.environ["RANK"])
 
 
@@ -35,14 +39,53 @@ def refusal(call: Any) -> str:
 
 
 def traffic(_: Path) -> dict[str, object]:
-    """Bytes of a forward of 3 × 5 tokens, and of one in which heads are read."""
+    """Bytes of a forward of 3 × 5 tokens, and of one in which heads are edited."""
     model, tokens = interp.parallel(build("gpt2")), tokens_of("gpt2", batch=3, pos=5)[0]
     model.ranks.sent.clear()
     model(tokens)
     plain = dict(model.ranks.sent)
-    interp.run(model, tokens, record="z")
+    interp.run(model, tokens, edits=[edits.zero("z", layer=0, head=1)])
     expected = block_bytes(model.config, 3, 5, torch.float64) * 2  # of two layers
-    return {"plain": plain, "recorded": dict(model.ranks.sent), "of blocks": expected}
+    return {"plain": plain, "edited": dict(model.ranks.sent), "of blocks": expected}
+
+
+def recording(files: Path) -> dict[str, object]:
+    """What a rank stores of a recording, what it sends for a read, and what it then has."""
+    whole, tokens = build("llama"), tokens_of("llama", batch=3, pos=5)[0]
+    model = interp.parallel(whole)
+    sent = model.ranks.sent
+    ours, theirs = (interp.run(m, tokens, record="all").cache for m in (model, whole))
+    cache, all_heads = (interp.run(m, tokens, store=DIVIDED).cache for m in (model, whole))
+    bytes_of_run, estimated = cache.nbytes, interp.estimate(model, tokens, store=DIVIDED).kept
+    sent.clear()
+    described, before = str(cache), dict(sent)
+    read = cache["z", 0]
+    of_read, again = dict(sent), cache["z", 0]
+    with mock.patch.object(Ranks, "join", lambda _, y, *__: y):
+        part = cache["z", 0]
+    ours.save(files / "run.cache")
+    loaded = [interp.load_cache(files / "run.cache", m) for m in (model, whole)]
+    every = {"read": ours, "copied": copy.copy(ours), "on ranks": loaded[0], "on one": loaded[1]}
+    joined_bytes = cache.keep("all").nbytes
+    sent.clear()
+    kept_read, of_kept = distance(cache["pattern", 1], all_heads["pattern", 1]), dict(sent)
+    differences = {
+        name: max(distance(some[place], theirs[place]) for place in theirs)
+        for name, some in every.items()
+    }
+    return {
+        "bytes": [bytes_of_run, all_heads.nbytes, joined_bytes],
+        "estimated": estimated - interp.estimate(model, tokens).kept,
+        "described": [described.count("part stored"), before],
+        "shapes": [list(part.shape), list(read.shape)],
+        "sent": [of_read["all_gather"], read.nbytes, of_kept],
+        "again": torch.equal(read, again),
+        "differences": {**differences, "kept": kept_read},
+        "rounded": torch.equal(ours.to(torch.float32)["q"], ours["q"].float()),
+        "other places": refusal(lambda: ours["k" if RANK else "q", 0]),
+        "no folder": refusal(lambda: ours.save(files / "nowhere" / "run.cache")),
+        "pickled": refusal(lambda: pickle.dumps(ours)),
+    }
 
 
 def folder(files: Path) -> dict[str, object]:
@@ -106,12 +149,13 @@ def refusals(_: Path) -> dict[str, object]:
 
 
 def dead(_: Path) -> dict[str, object]:
-    """Rank 1 ends while rank 0 waits for it."""
+    """Rank 1 ends while rank 0 reads what both recorded."""
     model, tokens = interp.parallel(build("gpt2"), timeout=TIMEOUT), tokens_of("gpt2", 2, 5)[0]
+    cache = interp.run(model, tokens, record="z").cache
     if RANK == 1:
         os._exit(0)
     start = time.monotonic()
-    error = refusal(lambda: model(tokens))
+    error = refusal(lambda: cache["z", 0])
     return {"error": error, "in time": time.monotonic() - start < 2 * TIMEOUT}
 
 
@@ -131,7 +175,8 @@ def _changed(model: interp.Transformer, by: int) -> interp.Transformer:
     return model
 
 
-SCENES = {scene.__name__: scene for scene in (traffic, folder, harvest, mesh, refusals, dead, late)}
+EVERY = (traffic, recording, folder, harvest, mesh, refusals, dead, late)
+SCENES = {scene.__name__: scene for scene in EVERY}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -84,6 +84,7 @@ def test_runs_edits_gradients_and_sweeps_are_those_of_one_process(tmp_path, size
             bound = BOUNDS[name.rpartition(" ")[2]]
             wrong = {kind: x for kind, x in results[name].items() if not x <= bound}
             assert not wrong, name
+            assert results[name]["exchanged"] == results[name]["recorded, not inert"] == 0
         assert any(results[f"{name} float32"]["recorded"] > BOUND for name in shared)
         assert all("ranks can't share" in results[name] for name in set(results) - compared)
 
@@ -103,19 +104,41 @@ def scenes(tmp_path_factory) -> list[dict[str, Any]]:
     """What each of two ranks saw."""
     folder = tmp_path_factory.mktemp("scenes")
     build("llama").save(folder / "model")
-    return on_ranks(
-        2, "scenes_on_ranks", folder, "traffic", "folder", "harvest", "mesh", "refusals", "dead"
-    )
+    names = ("traffic", "recording", "folder", "harvest", "mesh", "refusals", "dead")
+    return on_ranks(2, "scenes_on_ranks", folder, *names)
 
 
 def test_a_plain_forward_gives_the_bytes_of_the_formula(scenes):
-    """Two sums for each block, and one for the embedding; more where heads are read."""
+    """Two sums for each block, and one for the embedding; more where heads are edited."""
     for seen in (every["traffic"] for every in scenes):
         embedding = 3 * 5 * 12 * 8
         assert seen["plain"]["all_reduce"] == seen["of blocks"] + embedding
         vocabulary = 3 * 5 * 7 * 8  # the larger share of 13 tokens
         assert seen["plain"]["all_gather"] == vocabulary
-        assert seen["recorded"]["all_gather"] > 2 * vocabulary
+        assert seen["edited"]["all_gather"] > 2 * vocabulary
+
+
+def test_a_rank_stores_its_part_of_a_recording(scenes):
+    """Half of the bytes of heads and neurons; all of them, once they are joined to be kept."""
+    for seen in (every["recording"] for every in scenes):
+        stored, whole, joined = seen["bytes"]
+        assert stored == seen["estimated"] == whole / 2
+        assert joined == whole
+        assert seen["described"] == [2 * 10, {}]
+
+
+def test_parts_are_joined_when_they_are_read(scenes):
+    """With the numbers of one process, from a file too; a part alone is not the whole."""
+    for seen in (every["recording"] for every in scenes):
+        assert seen["shapes"] == [[3, 5, 2, 4], [3, 5, 4, 4]]
+        of_read, whole, of_kept = seen["sent"]
+        assert (of_read, of_kept) == (whole / 2, {})
+        assert max(seen["differences"].values()) <= BOUND
+        assert seen["again"]
+        assert seen["rounded"]
+        assert '(rank 0: ("q", 0), rank 1: ("k", 0))' in seen["other places"]
+        assert seen["no folder"].startswith("InvalidInput: There is no folder")
+        assert "pickling: this process has a share" in seen["pickled"]
 
 
 def test_a_rank_reads_its_share_of_a_folder(scenes):
@@ -155,18 +178,19 @@ def test_what_needs_all_weights_or_another_model_is_refused(scenes):
     assert seen["after"] == other["after"]
 
 
-def assert_rank_1_is_named(error: str) -> None:
+def assert_rank_1_is_named(error: str, collective: str) -> None:
     assert "ranks that do not answer: 1. All ranks must run the same calls" in error
-    assert error.startswith("OutOfResources: Rank 0: all_reduce with 2 ranks failed")
+    assert error.startswith(f"OutOfResources: Rank 0: {collective} with 2 ranks failed")
 
 
-def test_a_rank_that_has_ended_is_named(scenes):
-    assert_rank_1_is_named(scenes[0]["dead"]["error"])
+def test_a_rank_that_has_ended_is_named_where_a_cache_is_read(scenes):
+    assert_rank_1_is_named(scenes[0]["dead"]["error"], "objects")
 
 
 @pytest.mark.slow
 def test_a_rank_that_does_not_answer_is_named(tmp_path):
-    assert_rank_1_is_named(on_ranks(2, "scenes_on_ranks", tmp_path, "late")[0]["late"]["error"])
+    (seen, _) = on_ranks(2, "scenes_on_ranks", tmp_path, "late")
+    assert_rank_1_is_named(seen["late"]["error"], "all_reduce")
 
 
 def test_a_process_that_was_started_alone_is_refused():

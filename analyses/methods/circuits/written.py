@@ -53,11 +53,11 @@ def _in_parts(
 ) -> Iterator[tuple[Written, Sequence[Batch]]]:
     """The outputs of writers for some prompts at a time, with these prompts; without logits."""
     terms = {writer.name: term_of(model, writer) for writer in _writers(model, names)}
-    sources = {place for place, _ in terms.values() if place is not None}
+    sources = list(dict.fromkeys(place for place, _ in terms.values() if place is not None))
     first, end = batches[0].ids, len(model.stacks[-1].blocks)
     for rows in torch.arange(len(first), device=first.device).split(ROWS):
         part_batches = [batch.rows(rows) for batch in batches]
-        cache = run(model, *part_batches, record=list(sources), stop_at_layer=end).cache
+        cache = run(model, *part_batches, record=sources, stop_at_layer=end).cache
         earlier = {place: cache[place] for place in sources}
         check_no_nan(model, part_batches, *earlier.values())
         with torch.no_grad():
