@@ -6,6 +6,7 @@ Writes the largest difference of each comparison of each architecture, in each d
 FOLDER/RANK.json. An architecture that these ranks do not divide has the error instead.
 """
 
+import copy
 import json
 import os
 import sys
@@ -49,13 +50,27 @@ def of_runs(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any)
     for kind, options in kinds.items():
         ours, theirs = (interp.run(model, *tokens, **options) for model in (sharded, whole))
         pairs = [(ours.require_logits(), theirs.require_logits())]
-        for place in theirs.cache:
-            names: list[Any] = [place]
-            if kind == "differentiated":
-                names.append((f"{place.point.label}_grad", *as_where(place)[1:]))
-            pairs += [(ours.cache[name], theirs.cache[name]) for name in names]
+        pairs += [(ours.cache[place], theirs.cache[place]) for place in theirs.cache]
         differences[kind] = max(distance(*pair) for pair in pairs)
-    return differences
+    return differences | {"gradients": of_gradients(sharded, whole, tokens)}
+
+
+def of_gradients(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any) -> float:
+    """How much farther gradients of ranks are from those in float64 than gradients of one process.
+
+    In float64, how far they are from those of one process.
+    """
+    exact = copy.deepcopy(whole).double()
+    double = [x.double() if x.is_floating_point() else x for x in tokens]
+    options: Any = {"record": "all", "gradients_of": metrics.logit(1)}
+    ours, theirs = (interp.run(model, *tokens, **options).cache for model in (sharded, whole))
+    expected = interp.run(exact, *double, **options).cache
+    names = [(f"{place.point.label}_grad", *as_where(place)[1:]) for place in expected]
+    of_ours, of_theirs = (
+        max(distance(cache[name].double(), expected[name]) for name in names)
+        for cache in (ours, theirs)
+    )
+    return of_ours - of_theirs
 
 
 def of_recording(sharded: interp.Transformer, tokens: Any) -> Differences:
