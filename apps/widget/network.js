@@ -99,10 +99,12 @@ export function networkPlot(view, most = Infinity) {
     for (const n of lines) drawEdge(ctx, geometry, theme, edges[n], 0.75);
     for (const n of shown) drawNode(ctx, geometry, theme, n, false);
     const words = wrapped(legend(), geometry.width - 8, geometry.measure);
+    // A wide graph with a root first shows what is around it.
+    const middle = view.root === undefined ? 0 : place(geometry, view.root)[0];
     words.forEach((text, n) => {
-      write(
-        ctx, text, 2, geometry.height - 10 - 14 * (words.length - 1 - n), { colour: theme.soft, size: SMALL },
-      );
+      const size = geometry.measure(text);
+      const x = clamp(middle - size / 2, 2, Math.max(2, geometry.width - size - 2));
+      write(ctx, text, x, geometry.height - 10 - 14 * (words.length - 1 - n), { colour: theme.soft, size: SMALL });
     });
   }
 

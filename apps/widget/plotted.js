@@ -65,11 +65,11 @@ export function plottedView(mount, view) {
   drawing.box.addEventListener("keydown", (event) => plotKeys(event, mount, own, drawing, choose, pickCell));
   mount.defer(() => { drawing.show(plot); fromSelection(); });
 
-  /** When it is first drawn, a graph that is wider than the page shows its root. */
+  /** When it is first drawn, a graph that is wider than the page shows what is around its root. */
   function onDrawn() {
     const isFirst = !own.root.dataset.ready;
     own.ready();
-    if (isFirst && view.kind === "network" && view.root !== undefined) drawing.reveal([1, view.root]);
+    if (isFirst && view.kind === "network" && view.root !== undefined) drawing.reveal([1, view.root], { centred: true });
   }
 
   function at() {
@@ -147,7 +147,7 @@ export function plottedView(mount, view) {
       const least = sizes[Number(slider.value) - 1] || 0;
       plot = networkPlot({ ...network, least }, most);
       const count = drawnEdges(network, least).length;
-      words.textContent = `${count} of ${sizes.length}, from ${readable(least)} ${view.unit || ""} on`;
+      words.textContent = `${count} of ${sizes.length}, each at least ${readable(least)} ${view.unit || ""}`;
     }
     redraw();
     return element("div", { class: "w-controls" }, element("label", { class: "w-toggle" }, "edges", slider), words);

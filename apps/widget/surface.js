@@ -120,11 +120,13 @@ export function surface(mount, parent, options) {
     if (cell && !same(cell, before) && (before || !options.scroll?.moved)) reveal(cell);
   }
 
-  /** @type {(cell: Cell) => void} */
-  function reveal(cell) {
+  /** @type {Surface["reveal"]} */
+  function reveal(cell, { centred = false } = {}) {
     if (!plot || !geometry || plot.has?.(cell) === false) return;
     const [x, y, width, height] = plot.box(geometry, cell);
-    if (geometry.width > box.clientWidth) box.scrollLeft = seen(x, width, box.scrollLeft, box.clientWidth);
+    const room = box.clientWidth;
+    if (centred) box.scrollLeft = x + (width - room) / 2;
+    else if (geometry.width > room) box.scrollLeft = seen(x, width, box.scrollLeft, room);
     if (geometry.height > box.clientHeight) box.scrollTop = seen(y, height, box.scrollTop, box.clientHeight);
   }
 

@@ -326,7 +326,7 @@ export interface Surface<Drawn extends Plot = Plot> {
   hover(cell: Cell | null): void;
   choose(cell: Cell | null): void;
   measure: Measure;
-  reveal(cell: Cell): void;
+  reveal(cell: Cell, how?: { centred?: boolean }): void;
   plot(): Drawn | null;
   selected(): Cell | null;
   geometry(): Size | null;

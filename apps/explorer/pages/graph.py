@@ -200,11 +200,12 @@ def _network(view: View, graph: AttributionGraph) -> ViewData:
     headline, units, *checks = graph.conclusion()
     lines = [headline, units, *checks[1:]]  # the headline has the first check
     conclusion = " ".join(f"{line[0].upper()}{line[1:]}." for line in lines)
+    of_edges = ", a line for the heads that carry it" if len(graph.carriers) > 1 else ""
     return {
         **view_of(drawing, GRAPH),
         "title": f"{drawing.title}{where(view)}",
         "note": f"{conclusion} Patterns, norms and gates are fixed, so why heads attend where they "
-        "do is no part of it. Click a node for what it reads, a line for the heads that carry it.",
+        f"do is no part of it. Click a node for what it reads{of_edges}.",
     }
 
 
