@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 import torch
 from architectures import assert_close, build, covering, tokens_of
+from test_attribution_graph import LINEAR
 
 import interp
 from analyses import AttributionGraph, attribution_graph, scale_units
@@ -14,7 +15,6 @@ from analyses.attribution_graph.rows import Readers, Rows
 from analyses.methods.frozen import FrozenModel
 from interp import Point, edits, run
 from interp.errors import InvalidInput
-from tests.analyses.test_attribution_graph import LINEAR
 
 BOUND = 1e-9
 TEXT = "def f(self, name):\n    self.name ="

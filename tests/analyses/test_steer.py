@@ -294,6 +294,7 @@ DECLARED = Declared(
                 *(torch.ones(4), torch.zeros(12), torch.full((12,), torch.nan)),
             ),
             "contrast": (odd.TEXT, odd.BELOW, odd.LISTED, (small.CLEAN, small.CLEAN, small.CLEAN)),
+            "feature": (odd.TEXT, odd.BELOW, odd.LISTED, "L0F0"),
             "at": (*odd.CHOICE, odd.NOTHING, "pattern"),
             "pos": (odd.TEXT, odd.BROKEN, odd.LISTED, True),
             "strengths": (

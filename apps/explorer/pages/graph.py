@@ -101,8 +101,9 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
 
 def _of_units(view: View, asked: Question) -> Question:
     """A question about the model with its dictionaries, if units are their features."""
-    has_features = _has_features(view)
-    return replace(asked, dictionaries=dictionaries_of(view.model)) if has_features else asked
+    return (
+        replace(asked, dictionaries=dictionaries_of(view.model)) if _has_features(view) else asked
+    )
 
 
 def _has_features(view: View) -> bool:

@@ -107,7 +107,7 @@ def test_a_prompt_too_long_for_an_address_takes_its_selection_with_it():
         ("trail", "L1H0,,L0H5"),
         ("direction", "both"),
         ("edges", "0"),
-        ("units", "heads"),
+        ("units", "pigeons"),
         ("share", "0"),
         ("factor", "inf"),
         ("node", "a\nb"),
