@@ -176,7 +176,7 @@ def test_an_ellipsis_stands_for_lines(expected, same):
         ("12 prompts: 0.000 at 0.91425, 6.7e-15 [-1.5, +2]", False),
         ("12 prompts: 0.000 at 0.9145, 6.7e-15 [-1.5, +2]", False),
         ("12 prompts: 0.000 at 0.9143, 1.2e-14 [-1.5, +2]", True),
-        ("12 prompts: 0.000 at 0.9143, 6.7e-08 [-1.5, +2]", False),
+        ("12 prompts: 0.000 at 0.9143, 6.7e-06 [-1.5, +2]", False),
         ("12 prompts: 0.000 at 0.9143, 6.7e-15 [1.5, +2]", False),
         ("13 prompts: 0.000 at 0.9143, 6.7e-15 [-1.5, +2]", False),
         ("12 prompts: 0.000 on 0.9143, 6.7e-15 [-1.5, +2]", False),
@@ -187,6 +187,13 @@ def test_numbers_may_differ_by_one_unit_of_their_last_digit(expected, same):
     printed = "12 prompts: -0.000 at 0.9143, 6.7e-15 [-1.5, +2]"
     assert agrees(f"{printed}\n", expected) == same
     assert agrees(f"first\n{printed}\nlast\n", f"first\n…\n{expected}\nlast\n") == same
+
+
+@pytest.mark.parametrize(("error", "same"), [("0", True), ("7.2e-07", True), ("1.1e-06", False)])
+def test_a_rounding_error_of_float32_is_of_any_size_below_a_millionth(error, same):
+    """One of float64 is below a thousandth of that."""
+    assert agrees(f"within {error} logits", "within 4.8e-07 logits") == same
+    assert agrees(f"within {error} logits", "within 6.7e-15 logits") == (error == "0")
 
 
 def entries(nav):

@@ -147,7 +147,7 @@ export function plottedView(mount, view) {
       const least = sizes[Number(slider.value) - 1] || 0;
       plot = networkPlot({ ...network, least }, most);
       const count = drawnEdges(network, least).length;
-      words.textContent = `${count} of ${sizes.length}, each at least ${readable(least)} ${view.unit || ""}`;
+      words.textContent = `${count} of ${sizes.length}, ≥ ${readable(least)} ${view.unit || ""}`;
     }
     redraw();
     return element("div", { class: "w-controls" }, element("label", { class: "w-toggle" }, "edges", slider), words);

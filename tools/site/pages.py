@@ -50,8 +50,8 @@ FIGURE = re.compile(r"\s*!\[[^]]+\]\((figures/[^)]+\.svg)\)")
 SVG_TEXT = re.compile(r"<text[^>]*>([^<]*)</text>")
 CALLS = re.compile(r"^\|[^\n]*\| here \|\n\|[-| ]+\|\n((?:\|.*\|\n)+)", re.MULTILINE)
 NUMBER = re.compile(r"((?<![\w.])[+−-]?\d+(?:\.\d+)?(?:e[+−-]?\d+)?)(?!\.?\w)")
-ROUNDING_ERROR = Decimal("1e-9")
-"""Numbers below this are rounding errors of float64."""
+ROUNDING_ERRORS = Decimal("1e-9"), Decimal("1e-6")
+"""Numbers below these are rounding errors, in float64 and in float32."""
 REST = "…"
 """Matches any lines of an output."""
 
@@ -187,12 +187,13 @@ def _same_line(line: str, other: str) -> bool:
 def _same_number(number: str, other: str) -> bool:
     """Whether two numbers differ by one unit of the last digit of the more precise one at most.
 
-    So do any two rounding errors of float64.
+    Or whether ``other``, that of the page, is a rounding error, and so is ``number``.
     """
     if number.isdecimal() and other.isdecimal():
         return number == other
     first, second = (Decimal(text.replace("−", "-")) for text in (number, other))
-    if max(abs(first), abs(second)) < ROUNDING_ERROR:
+    error = next((error for error in ROUNDING_ERRORS if abs(second) < error), Decimal(0))
+    if abs(first) < error:
         return True
     last_digit = min(int(value.as_tuple().exponent) for value in (first, second))
     return abs(first - second) <= Decimal(1).scaleb(last_digit)
