@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, build
+from architectures import ARCHITECTURES, COVERING, build
 
 import interp
 from interp.errors import InvalidInput
@@ -23,6 +23,8 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 BOUND = 1e-12
 """Of differences in float64."""
+COMMON = ("gpt2", "llama", "mixtral", "t5")
+"""Architectures of the test that comes before each commit."""
 BOUNDS = {"float64": BOUND, "float32": 1e-5}
 """Of differences in each dtype, relative to the largest number."""
 WITHOUT_COPIES = {"order_sensitivity", "permutation_covariance"}
@@ -63,10 +65,12 @@ def is_shared(name: str, size: int) -> bool:
 @pytest.mark.parametrize(
     ("size", "names"),
     [
-        (2, ("gpt2", "llama", "mixtral", "t5")),
-        *(pytest.param(size, tuple(ARCHITECTURES), marks=pytest.mark.slow) for size in (2, 4)),
+        (2, COMMON),
+        pytest.param(2, tuple(ARCHITECTURES), marks=pytest.mark.slow),
+        pytest.param(4, tuple(dict.fromkeys((*COMMON, *COVERING))), marks=pytest.mark.slow),
+        pytest.param(4, tuple(ARCHITECTURES), marks=pytest.mark.nightly),
     ],
-    ids=["2 ranks, four architectures", "2 ranks", "4 ranks"],
+    ids=["2 ranks, four architectures", "2 ranks", "4 ranks, most kinds of part", "4 ranks"],
 )
 def test_runs_edits_gradients_and_sweeps_are_those_of_one_process(tmp_path, size, names):
     """Of every architecture that the ranks divide, in float64 and in float32, which is less exact.
