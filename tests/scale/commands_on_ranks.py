@@ -23,9 +23,25 @@ from apps.cli import app
 from apps.commands import partial_run
 from apps.failures import INTERRUPTED
 
+IS_FIRST = os.environ["RANK"] == "0"
+STOPS = 2
+"""How often the sweeps of a command stop and go on."""
 
-def outcome(words: list[str]) -> dict[str, object]:
+
+class Slice(partial_run.Slice):
+    """Over after each forward, a few times: by the clock of the first rank, of others never."""
+
+    left = 0.0
+
+    def __call__(self) -> bool:
+        is_over = super().__call__() and Slice.left > 0
+        Slice.left -= is_over
+        return is_over
+
+
+def outcome(words: list[str], stops: float = STOPS) -> dict[str, object]:
     """The exit code of a command, and what it prints."""
+    Slice.left = stops if IS_FIRST else 0
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = app(words, standalone_mode=False)
@@ -50,7 +66,11 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     commands = json.loads((folder / "commands.json").read_text(encoding="utf-8"))
     how = ("--device", "tensor-parallel", "--out")
-    seen = {name: outcome([*words, *how, str(folder / name)]) for name, words in commands.items()}
+    stops = {"ablate": math.inf}
+    seen = {
+        name: outcome([*words, *how, str(folder / name)], stops.get(name, STOPS))
+        for name, words in commands.items()
+    }
     if "ablate" in commands:
         name = "ablate, resumed"
         seen[name] = resumed([*commands["ablate"], *how, str(folder / name)])
@@ -58,12 +78,11 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    # Errors of several commands are printed. Sweeps stop and go on after each forward, by the clock
-    # of the first rank; by those of the others they never would.
-    slice_seconds = 0.0 if os.environ["RANK"] == "0" else math.inf
+    # Errors of several commands are printed.
     with (
         mock.patch("apps.failures.may_print", return_value=True),
-        mock.patch.object(partial_run, "SLICE", slice_seconds),
+        mock.patch.object(partial_run, "Slice", Slice),
+        mock.patch.object(partial_run, "SLICE", 0.0),
         mock.patch.object(partial_run, "PREPARATIONS", 0),
     ):
         main(Path(sys.argv[1]))

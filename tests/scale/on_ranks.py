@@ -1,8 +1,8 @@
 """Compares sharded models with whole ones, on every rank: a program for torchrun.
 
-    torchrun --nproc-per-node 2 tests/scale/on_ranks.py FOLDER [NAME …]
+    torchrun --nproc-per-node 2 tests/scale/on_ranks.py FOLDER ["NAME DTYPE" …]
 
-Writes the largest difference of each comparison of each architecture, in each dtype, to
+Writes the largest difference of each comparison of each architecture, in a dtype, to
 FOLDER/RANK.json. An architecture that these ranks do not divide has the error instead.
 """
 
@@ -25,6 +25,8 @@ from interp.tensor_parallel import Ranks
 from interp.weights import weight_hash
 
 Differences = dict[str, float]
+DIFFERENTIATED: dict[str, Any] = {"record": "all", "gradients_of": metrics.logit(1)}
+"""Options of a run that also has the gradients of all places."""
 
 
 def of_runs(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any) -> Differences:
@@ -43,46 +45,47 @@ def of_runs(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any)
         "recorded": {"record": "all"},
         "explicit": {"record": "pattern", "kernel": "explicit"},
         "edited": {"record": "all", "edits": changed},
-        "differentiated": {"record": "all", "gradients_of": metrics.logit(1)},
+        "differentiated": DIFFERENTIATED,
     }
-    differences = of_recording(sharded, tokens)
-    differences["plain"] = distance(sharded(*tokens), whole(*tokens))
+    sharded.ranks.sent.clear()
+    plain, sent = interp.run(sharded, *tokens), dict(sharded.ranks.sent)
+    differences = {"plain": distance(plain.require_logits(), whole(*tokens))}
     for kind, options in kinds.items():
-        ours, theirs = (interp.run(model, *tokens, **options) for model in (sharded, whole))
+        sharded.ranks.sent.clear()
+        ours = interp.run(sharded, *tokens, **options)
+        if kind == "recorded":
+            is_inert = torch.equal(plain.require_logits(), ours.require_logits())
+            differences["recorded, not inert"] = float(not is_inert)
+            differences["exchanged"] = float(dict(sharded.ranks.sent) != sent)
+        theirs = interp.run(whole, *tokens, **options)
         pairs = [(ours.require_logits(), theirs.require_logits())]
         pairs += [(ours.cache[place], theirs.cache[place]) for place in theirs.cache]
         differences[kind] = max(distance(*pair) for pair in pairs)
-    return differences | {"gradients": of_gradients(sharded, whole, tokens)}
+        if options is DIFFERENTIATED:
+            differences["gradients"] = of_gradients(ours.cache, theirs.cache, whole, tokens)
+    return differences
 
 
-def of_gradients(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any) -> float:
+def of_gradients(
+    ours: interp.Cache,
+    theirs: interp.Cache,
+    whole: interp.Transformer,
+    tokens: Any,
+) -> float:
     """How much farther gradients of ranks are from those in float64 than gradients of one process.
 
     In float64, how far they are from those of one process.
     """
-    exact = copy.deepcopy(whole).double()
-    double = [x.double() if x.is_floating_point() else x for x in tokens]
-    options: Any = {"record": "all", "gradients_of": metrics.logit(1)}
-    ours, theirs = (interp.run(model, *tokens, **options).cache for model in (sharded, whole))
-    expected = interp.run(exact, *double, **options).cache
+    expected = theirs
+    if whole.W_E.dtype != torch.float64:
+        double = [x.double() if x.is_floating_point() else x for x in tokens]
+        expected = interp.run(copy.deepcopy(whole).double(), *double, **DIFFERENTIATED).cache
     names = [(f"{place.point.label}_grad", *as_where(place)[1:]) for place in expected]
     of_ours, of_theirs = (
         max(distance(cache[name].double(), expected[name]) for name in names)
         for cache in (ours, theirs)
     )
     return of_ours - of_theirs
-
-
-def of_recording(sharded: interp.Transformer, tokens: Any) -> Differences:
-    """Whether recording changes the bits of a forward, or the bytes that the ranks exchange."""
-    sent, seen = sharded.ranks.sent, []
-    for record in (None, "all"):
-        sent.clear()
-        run = interp.run(sharded, *tokens, record=record)
-        seen.append((run.require_logits(), dict(sent)))
-    (plain, of_plain), (logits, of_recorded) = seen
-    is_inert, is_silent = torch.equal(plain, logits), of_plain == of_recorded
-    return {"recorded, not inert": float(not is_inert), "exchanged": float(not is_silent)}
 
 
 def of_parts(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any) -> Differences:
@@ -159,16 +162,16 @@ def without_sums(name: str) -> float:
         return distance(sharded(*tokens), whole(*tokens))
 
 
-def main(folder: str, *names: str) -> None:
+def main(folder: str, *cases: str) -> None:
     """Compare and write."""
     torch.set_num_threads(1)
     results: dict[str, Differences | str] = {}
-    for name in names or tuple(ARCHITECTURES):
-        for dtype in ("float64", "float32"):
-            try:
-                results[f"{name} {dtype}"] = of_architecture(name, getattr(torch, dtype))
-            except InvalidInput as error:
-                results[f"{name} {dtype}"] = str(error)
+    for case in cases or tuple(f"{name} float64" for name in ARCHITECTURES):
+        name, dtype = case.split()
+        try:
+            results[case] = of_architecture(name, getattr(torch, dtype))
+        except InvalidInput as error:
+            results[case] = str(error)
     results["without sums"] = {"plain": without_sums("gemma2")}
     path = Path(folder) / f"{dist.get_rank()}.json"
     path.write_text(json.dumps(results, indent=1), encoding="utf-8")
