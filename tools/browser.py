@@ -43,8 +43,16 @@ TIMEOUT = 120_000
 """Longest wait, in milliseconds."""
 LAST = 3000
 """Characters of a page, and of the server's log, in the message of an error."""
-INTERVAL, QUIET = 100, 500
-"""Milliseconds between two checks of a page, and for which it must be idle."""
+QUIET = 500
+"""Milliseconds for which a page must be idle."""
+FINISHED = f"""() => {{
+  const cancels = [...document.querySelectorAll("button")].some(
+    (button) => button.textContent.trim() === "Cancel");
+  if (cancels || !({IDLE})()) window.idleSince = null;
+  else window.idleSince ??= performance.now();
+  return window.idleSince !== null && performance.now() - window.idleSince >= {QUIET};
+}}"""
+"""Whether the page has been idle, without a job, at each frame for long enough."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +106,8 @@ class Visit:
 
     def finish(self) -> None:
         """Wait until no job is running for some time, since none is visible between two runs."""
-        cancel = self.page.get_by_role("button", name="Cancel", exact=True)
-        quiet = 0
-        while quiet < QUIET:
-            cancel.first.wait_for(state="detached", timeout=TIMEOUT)
-            self.settle()
-            self.page.wait_for_timeout(INTERVAL)
-            busy = cancel.count() or not self.page.locator(SETTLED).count()
-            quiet = 0 if busy else quiet + INTERVAL
+        self.page.evaluate("window.idleSince = null")
+        self.page.wait_for_function(FINISHED, timeout=TIMEOUT)
 
     def view(self, name: str) -> Any:  # noqa: ANN401 - a locator
         """The element of a drawn view, by its id."""

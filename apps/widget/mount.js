@@ -218,6 +218,7 @@ export function mountViews(parent, payload, host) {
 
   function redraw() {
     theme = null;
+    mount.theme(); // also where all views are text, which asks for no colours
     for (const { controller } of controllers.values()) controller.refresh();
   }
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 from analyses import Ablation
 from apps.cli import app
 from interp.execution.provenance import Provenance
+from tools.browser import Served, described, served
 from tools.browser import chromium as launched
-from tools.browser import described
 
 
 @pytest.hookimpl(wrapper=True)
@@ -91,3 +91,10 @@ def chromium() -> Iterator[Browser]:
     """A browser, for as long as tests need one."""
     with launched() as browser:
         yield browser
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The explorer of all tests that need no server of their own; it begins with this model."""
+    with served("induction-by-hand", folder=tmp_path_factory.mktemp("explorer")) as running:
+        yield running

@@ -4,7 +4,7 @@ import pytest
 
 from apps.explorer.pages.report import REPORT
 from apps.explorer.view import PAGES
-from tools.browser import served, visit
+from tools.browser import visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -53,6 +53,12 @@ TEXTS = r"""() => {
   look(document);
   return found;
 }"""
+PAPER = """(scheme) => {
+  const app = document.querySelector("[data-testid=stApp]");
+  const [red] = getComputedStyle(app).backgroundColor.match(/\\d+/g).map(Number);
+  return scheme === "light" ? red > 200 : red < 60;
+}"""
+"""Whether the page is as light or dark as the scheme."""
 VIEWS = [
     {"page": page, "model": "rasp-reverse" if page == "patch" else "rasp-duplicates"}
     for page in PAGES
@@ -60,20 +66,20 @@ VIEWS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server():
-    """One for both schemes: what a page shows is computed once."""
-    with served() as server:
-        yield server
-
-
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view["page"])
 def test_every_text_stands_out(chromium, server, view):
-    for scheme in ("light", "dark"):
-        with visit(chromium, server, color_scheme=scheme) as visitor:
-            visitor.open(server.address(**view))
+    """On a page that is drawn without a complaint, light and then dark."""
+    with visit(chromium, server, color_scheme="light") as visitor:
+        visitor.open(server.address(**view))
+        for scheme in ("light", "dark"):
+            visitor.page.emulate_media(color_scheme=scheme)
+            visitor.page.wait_for_function(PAPER, arg=scheme)
             visitor.finish()
             texts = visitor.page.evaluate(TEXTS)
-        assert len(texts) > (15 if view["page"] == "story" else 30)
-        faint = [text for text in texts if text[0] < LEAST]
-        assert not faint, (scheme, faint)
+            assert len(texts) > (15 if view["page"] == "story" else 30)
+            faint = [text for text in texts if text[0] < LEAST]
+            assert not faint, (scheme, faint)
+        assert visitor.page.locator("[data-testid=stException], [data-testid=stAlert]").count() == 0
+        assert visitor.received < 3e6
+        assert not visitor.outside
+        assert not visitor.complaints

@@ -5,17 +5,11 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tools.browser import TIMEOUT, Served, Visit, served, visit
+from tools.browser import TIMEOUT, Served, Visit, visit
 
 pytestmark = pytest.mark.browser
 
 MODEL = "induction-by-hand"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
-    with served(MODEL) as running:
-        yield running
 
 
 @pytest.fixture

@@ -20,12 +20,6 @@ TEXT = "abcdefab"
 EVIL = "</script><img src=x onerror=alert(1)> \u05e9\u05dc\u05d5\u05dd \u202e\u200b"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(MODEL, folder=tmp_path_factory.mktemp("explorer")) as running:
-        yield running
-
-
 @pytest.fixture
 def visitor(chromium: Browser, server: Served) -> Iterator[Visit]:
     with visit(chromium, server, accept_downloads=True) as visitor:

@@ -16,7 +16,7 @@ from apps.explorer.pages.why import WHY
 from apps.explorer.pages.why_there import CHECK, KEYS, MOST, WHY_THERE, WRITERS
 from apps.explorer.validate import validated
 from apps.explorer.view import Head, View, from_address
-from tools.browser import TIMEOUT, Served, Visit, served, visit
+from tools.browser import TIMEOUT, Served, Visit, visit
 
 ASKED = {"asked": (WHY_THERE,)}
 CELL = {"head": Head(1, 0), "query": 15, "key": 9, **ASKED}
@@ -204,12 +204,6 @@ def test_the_page_why_explains_the_pattern_of_a_chosen_node():
 
 
 # ---- in the browser --------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served("python-2l", folder=tmp_path_factory.mktemp("explorer")) as running:
-        yield running
 
 
 @pytest.fixture
