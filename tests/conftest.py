@@ -1,7 +1,9 @@
 """What every test shares: repeatable examples, no downloads, and no silent loss of tests."""
 
+import gc
 import os
 import shutil
+from collections.abc import Generator
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -18,9 +20,11 @@ if annotation_checks:
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
-# The models here are tiny: two threads would mostly wait for one another. `make test-rounding` has
-# more of them, which add numbers in another order.
-torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))
+# The models here are tiny: two threads would mostly wait for one another, and in the processes that
+# tests start too. `make test-rounding` has more of them, which add numbers in another order.
+THREADS = os.environ.get("TEST_THREADS", "1")
+torch.set_num_threads(int(THREADS))
+os.environ["OMP_NUM_THREADS"] = THREADS
 
 # A test that would download a model fails at once, the same with and without a network.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -44,6 +48,17 @@ def pytest_configure(config: pytest.Config) -> None:
 ON_REQUEST = ("nightly", "package", "site")
 """Markers of tests that run only where the marker is named."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for garbage among what tests make: not while they are collected, nor in what stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_runtest_setup() -> None:
