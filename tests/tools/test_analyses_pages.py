@@ -60,10 +60,18 @@ def test_a_page_is_what_the_command_writes(name, tmp_path):
     ElementTree.fromstring((tmp_path / f"{name}.svg").read_text(encoding="utf-8"))
 
 
+COMMANDS = [example.command for example in EXAMPLES.values() if example.command]
+LONG = ("trace", "prune", "continue", "train-lens", "attribute")
+"""Commands that take seconds with the options of their pages; those of ``declared.Command`` do not,
+with which test_commands.py runs each of them."""
+
+
 @pytest.mark.parametrize(
     "command",
     covering(
-        (example.command for example in EXAMPLES.values() if example.command), ["interp ablate"]
+        COMMANDS,
+        ["interp ablate"],
+        nightly=[command for command in COMMANDS if command.split()[1] in LONG],
     ),
 )
 def test_the_command_of_a_page_runs(command, tmp_path, monkeypatch):
