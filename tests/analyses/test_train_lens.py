@@ -207,7 +207,7 @@ DECLARED = Declared(
     ),
     call=Call(
         (small.MODEL, small.CLEAN),
-        {},
+        {"steps": 8},
         {
             "steps": odd.COUNT,
             "lr": (odd.TEXT, odd.BELOW, 0, odd.LISTED, odd.NOTHING, True),
