@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Browser
 
-from tools.browser import Served, chromium, served, visit
+from tools.browser import Served, Visit, chromium, served, visit
 
 FOLDER = Path(__file__).parent.parent / "tests" / "apps" / "explorer" / "pictures"
 MODEL = "python-2l"
@@ -41,8 +41,8 @@ WINDOWS = {
 HEIGHT = 800
 """The height of a window, before it becomes as high as its page."""
 SCROLLED = "document.querySelector('[data-testid=stMain]').scrollHeight"
-PAUSE = 500
-"""Milliseconds in which figures take their new size."""
+MOST_SCREENSHOTS = 60
+"""Number of screenshots, half a second apart, within which a page must look the same twice."""
 SQUARE = 8
 """Number of pixels along the side of a square that becomes one pixel."""
 STEP = 32
@@ -99,12 +99,29 @@ def pictures_of(browser: Browser, server: Served, page: str) -> Iterator[tuple[s
         visitor.finish()
         for window, (width, scheme) in WINDOWS.items():
             visitor.page.emulate_media(color_scheme=scheme)  # pyright: ignore[reportArgumentType] - light or dark
-            for height in (HEIGHT, None):  # None: as high as all that the page has
-                whole = visitor.page.evaluate(SCROLLED)
-                visitor.page.set_viewport_size({"width": width, "height": height or whole})
-                visitor.page.wait_for_timeout(PAUSE)
-                visitor.finish()
-            yield f"{page}-{window}.png", reduced(visitor.page.screenshot())
+            visitor.page.set_viewport_size({"width": width, "height": HEIGHT})
+            unchanging_screenshot(visitor)
+            whole = visitor.page.evaluate(SCROLLED)
+            visitor.page.set_viewport_size({"width": width, "height": whole})
+            yield f"{page}-{window}.png", reduced(unchanging_screenshot(visitor))
+
+
+def unchanging_screenshot(visitor: Visit) -> bytes:
+    """A screenshot of a page (PNG), as soon as two in a row are equal.
+
+    Figures take a new size some time after the window has it, later on a busy machine.
+
+    Raises:
+        TimeoutError: the page still changes after :data:`MOST_SCREENSHOTS`.
+    """
+    before = b""
+    for _ in range(MOST_SCREENSHOTS):
+        visitor.finish()
+        screenshot = visitor.page.screenshot()
+        if screenshot == before:
+            return screenshot
+        before = screenshot
+    raise TimeoutError(f"The page still changes after {MOST_SCREENSHOTS} screenshots.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,6 +1,9 @@
 """Each page looks as in its stored picture, in light, dark and narrow windows."""
 
 from collections.abc import Iterator
+from itertools import chain, count, repeat
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +11,15 @@ from PIL import Image
 from playwright.sync_api import Browser
 
 from tools.browser import Served, served
-from tools.page_pictures import FOLDER, MODEL, PAGES, WINDOWS, difference, pictures_of
+from tools.page_pictures import (
+    FOLDER,
+    MODEL,
+    PAGES,
+    WINDOWS,
+    difference,
+    pictures_of,
+    unchanging_screenshot,
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +77,19 @@ def test_a_page_of_another_size_is_a_difference():
     assert difference(stored("heads", "narrow"), stored()).is_large
     longer = stored().resize((stored().width, stored().height * 2))
     assert difference(longer, stored()).is_large
+
+
+def visitor_who_sees(screenshots: Iterator[bytes]) -> Any:
+    """A visitor of a page that looks different at each screenshot."""
+    page = SimpleNamespace(screenshot=lambda: next(screenshots))
+    return SimpleNamespace(page=page, finish=lambda: None)
+
+
+def test_a_page_is_pictured_when_two_screenshots_in_a_row_are_equal():
+    moving = iter([b"narrow", b"wider", b"wide"])
+    assert unchanging_screenshot(visitor_who_sees(chain(moving, repeat(b"drawn")))) == b"drawn"
+
+
+def test_a_page_that_changes_without_end_is_refused():
+    with pytest.raises(TimeoutError, match="still changes"):
+        unchanging_screenshot(visitor_who_sees(str(n).encode() for n in count()))
