@@ -283,7 +283,7 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         contrast: instead of a vector, ``(positive, negative)`` prompts, as ``interp.run`` takes
             them, from which it is computed: the difference of their means at the place.
         feature: instead of a vector, the name of a feature of ``interp.with_dictionaries(model,
-            dictionaries)``, such as ``L0F17``; without ``layer``.
+            dictionaries)``, such as ``L0F17``; without ``layer`` and ``at``.
         at: a point of the stream, or of what is written to it, such as ``mlp_out``.
         pos: the position at which contrasting prompts are read; ``None`` for the mean over all.
         strengths: factors that the vector is multiplied by.
@@ -323,7 +323,7 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         place = stream_place(model, at, 0 if alone and layer is None else layer)
         unscaled = torch.zeros(model.d_model) if alone else vector
         added = [(place, steering_vector(model, unscaled, contrast, place, pos))]
-    elif layer is None and vector is None and contrast is None:
+    elif layer is None and vector is None and contrast is None and at == "resid_pre":
         added = feature_directions(model, feature)
     else:
         raise InvalidInput("feature= has its own layers and vectors; leave out the others.")

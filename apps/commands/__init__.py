@@ -11,6 +11,7 @@ from pathlib import Path
 
 from apps.commands.command import CommandSpec, Label
 from apps.commands.derive import (
+    DICTIONARIES,
     HIDDEN,
     METRIC_OF_PAIRS,
     METRICS,
@@ -445,20 +446,13 @@ COMMANDS = (
     ),
     _own(
         "steer",
-        "analyses:steer",
-        "Continue the corrupted prompts with the vector clean − corrupted added to the stream.",
+        "apps.commands.steer:steer",
+        "Continue prompts with a vector added to the stream: clean − corrupted, or a feature.",
         "Generating texts",
-        prompts=Input(lambda inputs: inputs.pairs[1], ("text", "corrupt")),
-        layer=Option(
-            default=-1, help="Layer at which the vector is added; negative: from the end."
-        ),
-        contrast=Input(lambda inputs: inputs.pairs),
-        feature=HIDDEN,
-        pos=HIDDEN,
-        strengths=Option("strength"),
-        ablate=HIDDEN,
-        method=HIDDEN,
-        reference=HIDDEN,
+        fields=("text", "corrupt"),
+        layer=Option(shown="-1"),
+        dictionaries=Option("dictionary", help=DICTIONARIES, shown="none"),
+        strengths=Option("strength", shown="0.0, 1.0, 2.0, 4.0"),
         new_tokens=AT_LEAST_ONE,
         temperature=Option(min=0),
     ),

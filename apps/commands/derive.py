@@ -132,12 +132,15 @@ METRIC_OF_PAIRS = Option(
 )
 """The metric of analyses of a clean prompt and its corrupted counterpart."""
 
+DICTIONARIES = (
+    "A dictionary whose features the model has: a folder, a hub:org/name, or a bundled one such as "
+    "python-4l/mlp-0."
+)
 MODEL_WITH_DICTIONARIES = Option(
     "dictionary",
     kind=list[str],
     default=None,
-    help="A dictionary whose features the model has: a folder, a hub:org/name, or a bundled one "
-    "such as python-4l/mlp-0",
+    help=DICTIONARIES,
     shown="none",
     read=with_dictionaries_of,
 )

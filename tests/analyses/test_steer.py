@@ -316,7 +316,8 @@ DECLARED = Declared(
         ("--model", "python-2l", "--layer", "1", "--new-tokens", "3"),
         "steer",
         "Steering at resid_pre 1 on 36 prompts",
-        "layer=-1 at=resid_pre strength=None new_tokens=20 temperature=0.0",
+        "layer=None dictionary=None strength=None new_tokens=20 temperature=0.0 at=resid_pre "
+        "feature=None",
     ),
     of_each_prompt=EachPrompt(
         numbers_of_prompts, dict.fromkeys((*OF_ENCODERS, *OF_IMAGES), "continue a text")

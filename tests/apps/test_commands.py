@@ -12,12 +12,12 @@ from architectures import covering
 from declared import Command, declared_as, turn_of
 from tables import each
 
-from analyses import TunedLens, ablate
+from analyses import TunedLens, ablate, steer
 from apps.commands import COMMANDS, readers
 from apps.commands.inputs import Inputs
 from apps.commands.readers import into_of
 from apps.frame_table import table_of_frame
-from interp import load, read_prompts
+from interp import dictionaries, load, read_prompts, with_dictionaries
 from interp.prompts import PROMPT_FOLDER
 
 MODEL = "induction-by-hand"
@@ -367,11 +367,11 @@ def test_commands_take_features_of_dictionaries(command, tmp_path):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"text": "def f(x): return", "target": " x", "distractor": " f"}')
     words = ("--model", "python-4l", "--prompts", prompts, "--by", "feature")
-    dictionaries = ("--dictionary", "python-4l/mlp-0", "--dictionary", "python-4l/mlp-1")
+    both = ("--dictionary", "python-4l/mlp-0", "--dictionary", "python-4l/mlp-1")
     of_head = ("--layer", 2, "--head", 1, "--pairs", 5)
     for name, more in (("dla", ()), ("scores", of_head)):
         out = tmp_path / name
-        done = command(name, *words, *more, *dictionaries, "--out", out)
+        done = command(name, *words, *more, *both, "--out", out)
         assert done.exit_code == 0, done.output
         table = pd.read_parquet(out / f"{name}.parquet")
         names = table["name"].tolist()
@@ -381,3 +381,34 @@ def test_commands_take_features_of_dictionaries(command, tmp_path):
         assert refused.exit_code != 0
         assert "--dictionary on the command line" in " ".join(refused.output.split())
     assert len(pd.read_parquet(tmp_path / "scores" / "scores.parquet")) == 6
+
+
+def test_a_feature_of_a_dictionary_steers_the_clean_prompts(command, tmp_path):
+    """Its texts are those of the function; a feature and its dictionary need one another."""
+    words = (
+        "steer",
+        "--model",
+        "python-4l",
+        "--prompts",
+        "python-2l-pairs",
+        "--out",
+        tmp_path / "out",
+    )
+    few = ("--new-tokens", 2, "--strength", 8)
+    feature, dictionary = ("--feature", "L1F17"), ("--dictionary", "python-4l/mlp-1")
+    done = command(*words, *few, *feature, *dictionary)
+    assert done.exit_code == 0, done.output
+    view = with_dictionaries(load("python-4l"), [dictionaries.load_any("python-4l/mlp-1")])
+    texts = [prompt.text for prompt in read_prompts("python-2l-pairs")]
+    steered = steer(view, texts, feature="L1F17", strengths=[8], new_tokens=2)
+    table = pd.read_parquet(tmp_path / "out" / "steer.parquet")
+    np.testing.assert_allclose(table["kl"], steered.to_frame()["kl"], rtol=1e-5)
+    for more, message in (
+        (feature, "--feature L1F17 needs its dictionary"),
+        (dictionary, "--dictionary has no effect without --feature"),
+        ((*feature, *dictionary, "--layer", 1), "has its own layers"),
+        ((*feature, *dictionary, "--at", "mlp_out"), "has its own layers"),
+    ):
+        refused = command(*words, *few, *more)
+        assert refused.exit_code != 0
+        assert message in " ".join(refused.output.split())
