@@ -1,6 +1,7 @@
 """``interp steer``: what does a direction of the stream change in what a model writes?"""
 
 from collections.abc import Sequence
+from typing import Any
 
 import analyses
 from analyses import Steering
@@ -37,7 +38,8 @@ def steer(  # noqa: PLR0913 - the options of one command
         InvalidInput: dictionaries without a feature or a feature without dictionaries, or as for
             :func:`analyses.steer`.
     """
-    how = inputs.how(analyses.steer) | {"new_tokens": new_tokens, "temperature": temperature}
+    how: dict[str, Any] = {"new_tokens": new_tokens, "temperature": temperature}
+    how |= inputs.how(analyses.steer)
     if strengths:
         how["strengths"] = strengths
     if feature is None:
