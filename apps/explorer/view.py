@@ -39,9 +39,12 @@ TRACED = re.compile(r"[\w.]{1,40}@\d{1,6}(?: → [\w.]{1,40}@\d{1,6})?", re.ASCI
 NODE = re.compile(r"[^\x00-\x1f]{1,200}")
 GROUP_NAME = re.compile(r"[\w -]{1,30}")
 """The name of a group of units of a graph."""
-UNIT_NAME = re.compile(r"L\d{1,4}[NFH]\d{1,8}@\d{1,6}")
-"""The name of a unit of a graph: a neuron, a feature or a head at a position."""
-UNITS = ("neurons", "heads", "heads and neurons", "features", "heads and features")
+UNIT_NAME = re.compile(r"L\d{1,4}(?:[NFH]\d{1,8}|MLP)@\d{1,6}")
+"""The name of a unit of a graph: a neuron, a feature, a head or an MLP at a position."""
+UNITS = (
+    *("heads and MLPs", "neurons", "heads", "heads and neurons"),
+    *("features", "heads and features"),
+)
 """What the units of a graph may be."""
 GROUP = re.compile(rf"{GROUP_NAME.pattern}={UNIT_NAME.pattern}(\+{UNIT_NAME.pattern})*")
 MAX_FACTOR = 10.0
@@ -199,7 +202,7 @@ class View:
     down: str = ""
     across: str = ""
     scanned: str = ""
-    units: str = "neurons"
+    units: str = UNITS[0]
     share: float = 0.8
     node: str = ""
     group: str = "group"

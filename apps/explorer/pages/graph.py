@@ -1,4 +1,4 @@
-"""The page Graph: through which neurons, features or heads do the tokens become the prediction?
+"""The page Graph: through which heads, MLPs, neurons or features do the tokens become the prediction?
 
 The attribution graph of one token, over tokens and layers. Its slider filters lines in the browser.
 A click on a node shows what it reads and what reads it, and on which texts its unit is active; a
@@ -126,7 +126,7 @@ def _graph_question(view: View, model: interp.Transformer, check: int) -> Questi
         inputs.batch,
         targets=answer["target"],
         pos=answer["pos"],
-        units=tuple(view.units.split(" and ")),
+        units=tuple(view.units.lower().split(" and ")),
         node_share=view.share,
         check=check,
     )

@@ -48,7 +48,7 @@ def largest_feature(graph):
     return max(units, key=lambda node: node.influence)
 
 
-@pytest.mark.parametrize("units", ["neurons", "features", "heads and neurons"])
+@pytest.mark.parametrize("units", ["neurons", "features", "heads and MLPs"])
 def test_the_graph_is_that_of_the_analysis(units):
     view = opened(GRAPH_PAGE, NAME, units=units)
     results, errors = answers(GRAPH_PAGE, view)
@@ -57,7 +57,7 @@ def test_the_graph_is_that_of_the_analysis(units):
     if units == "features":
         transcoders = [interp.dictionaries.load(name) for name in offered.dictionaries_of(NAME)]
         model = interp.with_dictionaries(model, transcoders)
-    kinds = units.split(" and ")
+    kinds = units.lower().split(" and ")
     expected = attribution_graph(model, view.text, targets=view.target, units=kinds)
     network = drawn(view, results)["graph"]
     assert [node["name"] for node in network["nodes"]] == [
@@ -138,6 +138,21 @@ def test_a_head_that_is_a_node_has_its_pattern_at_its_position():
     assert "graph pattern" in {asked.name for asked in GRAPH_PAGE.asks(view, loaded(NAME))}
     view = GRAPH_PAGE.on_pick(view, pick("graph", "L3N1@12"))
     assert "graph pattern" not in {asked.name for asked in GRAPH_PAGE.asks(view, loaded(NAME))}
+
+
+def test_an_mlp_that_is_a_node_is_scaled_and_has_its_texts():
+    """Heads and MLPs are the units of a view that names none."""
+    view = opened(GRAPH_PAGE, NAME)
+    results, errors = answers(GRAPH_PAGE, view)
+    assert errors == {}
+    ranked = sorted(results["graph"].nodes, key=lambda node: -node.influence)
+    name = next(node.name for node in ranked if "MLP@" in node.name)
+    view = replace(view, node=name, asked=(SCALED, UNIT_TEXTS))
+    results, errors = answers(GRAPH_PAGE, view)
+    assert errors == {}
+    assert results[SCALED].scaled == (name,)
+    assert float(results[SCALED].effect.abs().max()) > 1e-3
+    assert {SCALED, "around", f"{UNIT_TEXTS}_0"} <= {*drawn(view, results)}
 
 
 def test_a_group_is_one_node_and_is_scaled_together(first):
