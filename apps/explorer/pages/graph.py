@@ -1,4 +1,4 @@
-"""The page Graph: through which heads, MLPs, neurons or features do the tokens become the prediction?
+"""The page Graph: through which heads, MLPs, neurons or features is a token predicted?
 
 The attribution graph of one token, over tokens and layers. Its slider filters lines in the browser.
 A click on a node shows what it reads and what reads it, and on which texts its unit is active; a
