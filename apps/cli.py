@@ -30,6 +30,8 @@ from apps.terminal import (
 )
 
 DEFAULT_EXPLORED = "python-4l"
+WIDEST = 110
+"""Number of columns of help texts in a wide terminal."""
 
 app = typer.Typer(
     cls=Commands,
@@ -37,6 +39,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"max_content_width": WIDEST},
     help="Which heads of a Transformer matter, and where do they attend?",
 )
 

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import typer
 from tables import each
 
 import interp
 from analyses.methods import symmetries
-from apps.cli import main
+from apps.cli import app, main
+from apps.commands.group import TOPICS
 from apps.failures import terminated
 from apps.terminal import print_table, print_warnings_as_lines, progress
 from interp.loading import bundled, load
@@ -46,7 +48,8 @@ def exit_code(*words: object) -> object:
 def test_help_answers_without_torch():
     seen = """
 import sys
-from apps.cli import main
+from apps.cli import app, main
+from apps.commands.group import TOPICS
 try:
     main(["--help"])
 finally:
@@ -55,6 +58,19 @@ finally:
     done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, check=True)
     assert "  train-lens " in done.stdout
     assert done.stdout.splitlines()[-1].split() == ["imported"]
+
+
+def test_every_command_is_listed_once_by_topic_with_a_whole_sentence(command):
+    """Of plug-ins there are none here, so that no command is left to ``Others``."""
+    group = typer.main.get_command(app)
+    named = [name for names in TOPICS.values() for name in names]
+    assert sorted(named) == sorted(group.list_commands(None))
+    printed = "".join(command("--help").stdout.split())
+    assert all("".join(topic.split()) in printed for topic in TOPICS)
+    assert "Others" not in printed
+    for name in named:
+        first = str(group.get_command(None, name).help).split("\n\n")[0].split(". ")[0]
+        assert name + "".join(first.split()).rstrip(".") in printed
 
 
 def test_the_command_is_also_a_module():
@@ -271,7 +287,8 @@ def test_an_escape_code_in_a_name_does_not_reach_the_terminal(command, tmp_path)
 def test_an_interrupted_command_reports_it_and_leaves_nothing(tmp_path, sent, code):
     slow = """
 import signal, sys, time, analyses
-from apps.cli import main
+from apps.cli import app, main
+from apps.commands.group import TOPICS
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
 def ablate_heads(*args, **kwargs):
     print("begun", flush=True)

@@ -67,7 +67,7 @@ def test_the_package_of_the_how_to_has_a_command_a_section_and_repeats(tmp_path)
     )
     assert done.returncode == 0, done.stderr
     printed = " ".join(done.stdout.split())
-    assert "head-damping From head-damping: Which heads matter" in printed
+    assert "Others head-damping From head-damping: Which heads matter" in printed
     assert "--factor <float>" in printed
     assert "What z is multiplied by; 0 ablates the head. [default: 0.5]" in printed
     assert "L0H0 has the largest effect" in printed
