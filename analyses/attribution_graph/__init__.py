@@ -22,6 +22,7 @@ and with patterns kept. Where predictions fail, the headline begins with "NOT RE
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any, Literal
 
 import pandas as pd
@@ -181,8 +182,10 @@ class AttributionGraph(Result):
         is_chosen = len(self.target) >= MOST_LOGITS  # fewer have enough, or were named
         if is_chosen and probability < LEAST_PROBABILITY:
             reasons.append(f"its logits have {percent(probability)} of the probability")
-        if not replacement >= LEAST_REPLACEMENT:
+        if replacement < LEAST_REPLACEMENT:
             reasons.append(f"{percent(replacement)} of the influence is from tokens")
+        elif isnan(replacement):  # neither tokens nor errors have any
+            reasons.append("all influence is from biases; where heads attend is fixed")
         if predicted.fails:
             reasons.append(f"of {predicted.n} predicted removals, {percent(predicted.near)} hold")
         return tuple(reasons)
@@ -335,7 +338,8 @@ class AttributionGraph(Result):
         rows = frame[~frame["kind"].isin(("logit",))].head(top).to_dict("records")
         places = places_of([row["effect"] for row in rows])
         lines = [
-            f"{percent(row['influence'])} of the influence  {row['name']} {row['token']}: "
+            f"{percent(row['influence'])} of the influence  "
+            f"{' '.join(filter(None, (row['name'], row['token'])))}: "
             f"contributes {signed(row['effect'], places)} logits"
             for row in rows
         ]

@@ -254,6 +254,16 @@ def test_an_untrained_model_predicts_nothing_and_its_graph_is_marked():
     assert untrained.headline().startswith("NOT RELIABLE")
 
 
+def test_a_graph_in_which_no_token_has_influence_says_that_biases_have_all():
+    """The MLP of rasp-histogram as one node: what it reads moves no part along the answer."""
+    model = interp.load("rasp-histogram")
+    whole = attribution_graph(model, HISTOGRAM, units="mlps", check=0)
+    assert whole.replacement_score.isnan().all()
+    assert whole.failures == ("all influence is from biases; where heads attend is fixed",)
+    of_neurons = attribution_graph(model, HISTOGRAM, check=0, **EVERYTHING)
+    assert of_neurons.failures == ()
+
+
 def test_a_graph_whose_predictions_fail_is_marked():
     graph = attribution_graph(interp.load("python-4l"), TEXT, check=8, max_nodes=50)
     assert graph.predicted.n == graph.predicted_frozen.n == 8
