@@ -254,7 +254,7 @@ def test_an_untrained_model_predicts_nothing_and_its_graph_is_marked():
     assert untrained.headline().startswith("NOT RELIABLE")
 
 
-def test_a_graph_in_which_no_token_has_influence_says_that_biases_have_all():
+def test_a_graph_in_which_no_token_has_influence_names_biases_as_its_failure():
     """The MLP of rasp-histogram as one node: what it reads moves no part along the answer."""
     model = interp.load("rasp-histogram")
     whole = attribution_graph(model, HISTOGRAM, units="mlps", check=0)
