@@ -30,6 +30,7 @@ from interp.dictionaries.training_steps import (
     run_steps,
     save_training,
     settings_in,
+    steps_text,
     weights_in,
 )
 from interp.errors import InvalidInput, ModelLoadError, shorten
@@ -43,7 +44,7 @@ _WRONG_PLACES = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CrossLayerTraining:
     """A cross-layer transcoder after some steps of its training, and what is needed to continue.
 
@@ -65,6 +66,11 @@ class CrossLayerTraining:
     settings: DictionarySettings
     state: Mapping[str, Tensor]
     data: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """The transcoder and the last step, without tensors."""
+        steps = steps_text(self.settings, self.fvu, self.l0, self.n_dead)
+        return f"CrossLayerTraining({steps}: {self.transcoder})"
 
     def save(self, path: str | Path) -> None:
         """Write everything that is needed to continue to a safetensors file.

@@ -38,6 +38,7 @@ from interp.dictionaries.training_steps import (
     run_steps,
     save_training,
     settings_in,
+    steps_text,
     update,
     weights_in,
 )
@@ -47,7 +48,7 @@ from interp.io import ProgressLike, as_path
 from interp.points import PlaceLike
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DictionaryTraining:
     """A dictionary after some steps of its training, and what is needed to continue.
 
@@ -68,6 +69,11 @@ class DictionaryTraining:
     settings: DictionarySettings
     state: Mapping[str, Tensor]
     data: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """The dictionary and the last step, without tensors."""
+        steps = steps_text(self.settings, self.fvu, self.l0, self.n_dead)
+        return f"DictionaryTraining({steps}: {self.dictionary})"
 
     def save(self, path: str | Path) -> None:
         """Write everything that is needed to continue to a safetensors file.

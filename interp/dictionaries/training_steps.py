@@ -92,6 +92,15 @@ class Control:
     resume: Stopped | None = None
 
 
+def steps_text(settings: DictionarySettings, *curves: Tensor) -> str:
+    """How far a training is, and its :data:`CURVES` at the last step, as means over layers."""
+    text = f"{len(curves[0])} of {settings.steps} steps"
+    if not len(curves[0]):
+        return text
+    fvu, l0, n_dead = (float(curve[-1].mean()) for curve in curves)
+    return f"{text}, FVU {fvu:.3f}, L0 {l0:.1f}, {n_dead:.0f} of {settings.n_features} dead"
+
+
 def reader_of(
     harvest: Harvest, places: Sequence[PlaceLike], settings: DictionarySettings
 ) -> Harvest:

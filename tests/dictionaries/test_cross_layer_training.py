@@ -72,6 +72,16 @@ def test_a_stopped_training_resumes_bit_identically(kind, harvest, tmp_path):
         )
 
 
+def test_a_training_is_described_by_its_last_step_without_tensors(harvest):
+    """The representation is one short line, with the means over layers at the last step."""
+    training = trained(harvest)
+    text = repr(training)
+    assert "tensor" not in text
+    assert len(text.splitlines()) == 1
+    assert f"FVU {training.fvu[-1].mean():.3f}, L0 {training.l0[-1].mean():.1f}, " in text
+    assert text.endswith(f": {training.transcoder})")
+
+
 def test_of_one_layer_it_is_the_training_of_a_transcoder(harvest):
     """The same steps; of two layers, those of the first differ, as its features write both."""
     alone = dictionaries.train(harvest, reads=READS[1], writes=WRITES[1], settings=SMALL)

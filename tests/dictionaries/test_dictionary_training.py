@@ -80,6 +80,17 @@ def test_a_trained_dictionary_is_saved_as_saelens_does(case, harvest, tmp_path):
     torch.testing.assert_close(made.w_dec.norm(dim=1), torch.ones(SMALL.n_features))
 
 
+def test_a_training_is_described_by_its_last_step_without_tensors(harvest):
+    """The representation is one short line, with the curves at the last step."""
+    training = trained(harvest)
+    text = repr(training)
+    assert "tensor" not in text
+    assert len(text.splitlines()) == 1
+    assert text.startswith(f"DictionaryTraining({SMALL.steps} of {SMALL.steps} steps, FVU ")
+    assert f"FVU {training.fvu[-1]:.3f}, L0 {training.l0[-1]:.1f}, " in text
+    assert text.endswith(f": {training.dictionary})")
+
+
 def test_sparse_directions_are_found():
     """Of data that are sums of a few of 16 directions, most directions are features afterwards."""
     generator = torch.Generator().manual_seed(0)
