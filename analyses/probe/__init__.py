@@ -161,10 +161,13 @@ class Probe(Result):
         return "\n".join([self.headline(), *lines])
 
     def headline(self) -> str:
-        """See :meth:`Result.headline`."""
-        best, classes = self.to_frame().iloc[0], len(set(self.labels))
+        """See :meth:`Result.headline`; it says if no place exceeds both controls."""
+        frame, classes = self.to_frame(), len(set(self.labels))
+        best = frame.iloc[0]
+        exceeds = frame["accuracy"] > frame[["control", "constant"]].max(axis=1)
+        how = "best" if exceeds.any() else "no better than by the controls, best"
         return (
-            f"{classes} labels of {len(self.labels)} prompts are read best at {best['name']}: "
+            f"{classes} labels of {len(self.labels)} prompts are read {how} at {best['name']}: "
             f"accuracy {fixed(best['accuracy'], 2)} held out (in random order "
             f"{fixed(best['control'], 2)}, constant {fixed(self.constant, 2)})"
         )

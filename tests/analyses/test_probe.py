@@ -55,6 +55,18 @@ def test_labels_that_no_activation_knows_are_read_by_chance():
     assert not probes.to_frame()["significant"].any()
 
 
+def test_the_headline_says_if_no_place_exceeds_both_controls():
+    """For a label that the first position does not have, and not for one that the last one has."""
+    model, prompts = build("seed"), drawn()
+    last = probe(model, prompts, prompts[:, -1], at="resid_pre")
+    labels = [0] * 54 + [1] * 6  # the constant answer is right for nine in ten
+    first = probe(model, prompts, labels, at="resid_pre", pos=0)
+    frame = first.to_frame()
+    assert (frame["accuracy"] <= frame["constant"]).all()
+    assert "are read no better than by the controls, best at" in first.headline()
+    assert "are read best at" in last.headline()
+
+
 def test_by_chance_one_in_twenty_matters():
     """Of labels that are drawn without regard to the prompts, in 30 draws."""
     model, prompts = build("seed"), drawn(12)
