@@ -193,7 +193,11 @@ def check_metric(metric: object, model: Network, *, has_kl: bool = True) -> None
     names = ("loss", "kl") if has_kl else ("loss",)
     if not isinstance(metric, Metric | str) or (isinstance(metric, str) and metric not in names):
         listed = ", ".join(f'"{name}"' for name in names)
-        raise InvalidInput(f"metric={shorten(metric)} should be {listed} or one of interp.metrics.")
+        message = f"metric={shorten(metric)} should be {listed} or one of interp.metrics, such as "
+        message += "interp.metrics.logit_diff(target, distractor)."
+        if callable(metric):
+            message += " interp.sweep also takes a function of logits."
+        raise InvalidInput(message)
     if (isinstance(metric, Loss) or metric == "loss") and not model.config.is_causal:
         raise InvalidInput(
             "The loss is of next tokens, which an encoder, or a decoder without its mask, attends "

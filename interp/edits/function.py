@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -42,6 +43,17 @@ class Hook:
         return self.place.layer
 
 
+def takes_two_arguments(fn: Callable[..., object]) -> bool:
+    """Whether ``fn(tensor, hook)`` is a valid call, as far as a signature says."""
+    try:
+        signature(fn).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a function of C without a signature
+        return True
+    return True
+
+
 @dataclass(frozen=True)
 class Apply(Edit):
     """Call a user's function: ``fn(tensor, hook)``.
@@ -66,6 +78,7 @@ class Apply(Edit):
         except Exception as error:
             raise HookFailed(
                 f"The function given for {hook.name} raised {type(error).__name__}: {error}"
+                f"{'' if takes_two_arguments(self.fn) else '. It is called as fn(tensor, hook).'}"
             ) from error
         if returned is None:
             return old if version_of(copy) == before and before >= 0 else copy

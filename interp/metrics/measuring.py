@@ -103,7 +103,8 @@ def measured(
     """``metric`` of logits that are not in half precision; the result may be NaN."""
     if not callable(metric):
         raise InvalidInput(
-            f"A metric is one of interp.metrics or a function, not {shorten(metric)}."
+            "A metric is one of interp.metrics, such as interp.metrics.loss(), or a function of "
+            f"logits that returns a value per prompt, not {shorten(metric)}."
         )
     n = logits.shape[0]
     if isinstance(metric, Metric) or takes_batch(metric):

@@ -68,7 +68,8 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
     if not isinstance(metric, Metric):
         if not callable(metric):
             raise InvalidInput(
-                f"A metric is one of interp.metrics or a function, not {shorten(metric)}."
+                "A metric is one of interp.metrics, such as interp.metrics.loss(), or a function "
+                f"of logits that returns a value per prompt, not {shorten(metric)}."
             )
         return
     if isinstance(metric, AtPosition):

@@ -221,6 +221,17 @@ def test_a_hook_that_raises_names_its_point_keeps_the_cause_and_leaves_nothing(n
         assert_identical(value, before.cache[place])
 
 
+@pytest.mark.parametrize(
+    ("fn", "says_how"), [(lambda tensor: tensor * 0, True), (lambda tensor, _: tensor + "a", False)]
+)
+def test_a_function_that_does_not_take_a_tensor_and_a_hook_is_told_so(fn, says_how):
+    """The call's form is in the message if the signature is wrong, not if the body raises."""
+    model, tokens = build("gpt2"), tokens_of("gpt2")
+    with pytest.raises(HookFailed, match="TypeError") as caught:
+        run(model, *tokens, edits=[edits.apply("z", fn, layer=0)])
+    assert ("fn(tensor, hook)" in str(caught.value)) is says_how
+
+
 @pytest.mark.parametrize("name", ["gpt2", "uneven-pair"])
 def test_a_hook_that_raises_while_generating_leaves_nothing(name):
     model, tokens = build_new(name), tokens_of(name, pos=3)

@@ -159,7 +159,7 @@ def test_a_metric_that_can_not_be_taken(nothing_runs, tokens, metric, message):
 
 @each("metric", ["loss", None, 3])
 def test_what_is_no_metric(nothing_runs, metric):
-    with pytest.raises(InvalidInput, match=f"A metric is.*function, not {metric!r}"):
+    with pytest.raises(InvalidInput, match=rf"\.loss\(\), or a function of .*, not {metric!r}\."):
         unchecked(MODEL, TOKENS, ZERO, metric)
 
 
