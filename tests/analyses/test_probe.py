@@ -55,7 +55,7 @@ def test_labels_that_no_activation_knows_are_read_by_chance():
     assert not probes.to_frame()["significant"].any()
 
 
-def test_the_headline_says_if_no_place_exceeds_both_controls():
+def test_the_headline_differs_if_no_place_exceeds_both_controls():
     """For a label that the first position does not have, and not for one that the last one has."""
     model, prompts = build("seed"), drawn()
     last = probe(model, prompts, prompts[:, -1], at="resid_pre")

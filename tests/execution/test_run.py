@@ -222,14 +222,14 @@ def test_a_hook_that_raises_names_its_point_keeps_the_cause_and_leaves_nothing(n
 
 
 @pytest.mark.parametrize(
-    ("fn", "says_how"), [(lambda tensor: tensor * 0, True), (lambda tensor, _: tensor + "a", False)]
+    ("fn", "has_form"), [(lambda tensor: tensor * 0, True), (lambda tensor, _: tensor + "a", False)]
 )
-def test_a_function_that_does_not_take_a_tensor_and_a_hook_is_told_so(fn, says_how):
+def test_the_error_of_a_function_with_other_parameters_has_the_form_of_its_call(fn, has_form):
     """The call's form is in the message if the signature is wrong, not if the body raises."""
     model, tokens = build("gpt2"), tokens_of("gpt2")
     with pytest.raises(HookFailed, match="TypeError") as caught:
         run(model, *tokens, edits=[edits.apply("z", fn, layer=0)])
-    assert ("fn(tensor, hook)" in str(caught.value)) is says_how
+    assert ("fn(tensor, hook)" in str(caught.value)) is has_form
 
 
 @pytest.mark.parametrize("name", ["gpt2", "uneven-pair"])
