@@ -160,11 +160,15 @@ def _copy_cells(earlier: object, result: Sweep) -> None:
     """Copy the cells of an earlier result, if there is one.
 
     Raises:
-        InvalidInput: it is the result of another sweep.
+        InvalidInput: it is the result of another sweep, or no result.
     """
     if earlier is None:
         return
-    if not isinstance(earlier, Sweep) or not _is_same_sweep(earlier, result):
+    if not isinstance(earlier, Sweep):
+        raise InvalidInput(
+            f"resume={shorten(earlier)} should be a result: interp.Sweep.load(path) reads a file."
+        )
+    if not _is_same_sweep(earlier, result):
         raise InvalidInput(
             "resume= takes the result of a sweep with the same model, weights, tokens, edits "
             f"and metric; {shorten(earlier)} differs in one of them."
