@@ -108,6 +108,10 @@ NOT_SPLIT = (
     f"edges are not split by heads: the parts would take more than {TERMS_BYTES // 2**20} MiB; "
     "lower max_nodes, node_share or edge_share to split them"
 )
+NO_UNITS = (
+    "no unit is active: the nodes are tokens, biases and logits; of a model without MLPs, "
+    'units="heads" has the heads as nodes'
+)
 ALONG = (
     "of the vectors that heads and whole MLPs write, edges into them follow the part along the "
     "answer: what they do to one of several logits, or several together, is approximate"
@@ -581,6 +585,8 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     nodes = measured(model, batch, int(column[0]), placed, nodes, how)
     whole = placed.filled.edges
     n_active = sum(each.n_active for each in placed.rows.units.values())
+    if not n_active:
+        notes.append(NO_UNITS)
     n_units = [n_active, len(placed.filled.units), sum(bool(placed.ends.is_unit[n]) for n in nodes)]
     sources, readers = edges.source.tolist(), edges.target.tolist()
     return AttributionGraph(

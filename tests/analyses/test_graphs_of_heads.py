@@ -145,6 +145,13 @@ def test_graphs_of_heads_have_all_that_graphs_have():
         assert float(scaled.effect_frozen[0]) == pytest.approx(-row["exact_frozen"], abs=BOUND)
 
 
+def test_a_graph_without_active_units_names_the_units_of_a_model_without_mlps():
+    """The default of an attention-only model has no unit; with heads there are some."""
+    model = interp.load("python-2l")
+    assert 'units="heads"' in attribution_graph(model, TEXT, check=0).summary()
+    assert 'units="heads"' not in attribution_graph(model, TEXT, units="heads", check=0).summary()
+
+
 def test_a_graph_of_heads_of_an_untrained_model_is_marked():
     graph = attribution_graph(interp.load("python-2l@0"), TEXT, units="heads", check=4)
     assert graph.headline().startswith("NOT RELIABLE")
