@@ -58,7 +58,8 @@ class Sweep:
         """Metric and size; there may be too many values to show."""
         edits, prompts = self.values.shape
         missing = "" if self.complete else f", {int((~self.done).sum())} cells not done"
-        return f"Sweep({self.metric} under {edits} edits of {prompts} prompts{missing})"
+        what = f"{edits} edit{'s' * (edits != 1)} of {prompts} prompt{'s' * (prompts != 1)}"
+        return f"Sweep({self.metric} under {what}{missing})"
 
     def _repr_html_(self) -> str:
         return self.description().to_html()
