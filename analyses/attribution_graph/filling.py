@@ -16,7 +16,7 @@ from torch import Tensor
 
 from analyses.attribution_graph.influence import Edges, joined
 from analyses.attribution_graph.rows import Columns, Readers, Rows
-from interp.io import Progress, check_cancelled
+from interp.io import Progress, check_cancelled, return_freed_memory
 
 STORED = 1e-4
 """The share of a row from which an entry is stored."""
@@ -176,6 +176,7 @@ class Filling:
             first = len(self.start) + len(self.units)
             self.units = torch.cat([self.units, chosen])
             self._fill(self.rows.readers(chosen.to(self.rows.frozen.real.device)), first)
+            return_freed_memory()  # what is stored lies between what was freed
             if progress is not None:
                 progress(len(self.units), most)
 

@@ -64,6 +64,7 @@ def read_address(complete: Callable[[View], tuple[View, tuple[str, ...]]]) -> tu
     asked, notes = from_address(address)
     view, more = complete(asked)
     state["view"], state["address"], state["written"] = view, address, view
+    state["received"] = True  # the browser has this address, so one that differs is of a later Back
     return (*notes, *more)
 
 

@@ -1,5 +1,7 @@
 """When an address is taken for that of Back, and when for one that the browser has sent late."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from apps.explorer import state
@@ -37,3 +39,26 @@ def test_no_address_is_that_of_back_before_the_browser_has_received_the_last_one
     answered = answers(monkeypatch, [*late, False, *back])
     assert not any(answered[: len(late) + 1])
     assert answered[-2:] == [True, True]
+
+
+def test_back_that_arrives_during_another_change_is_recognised_after_an_earlier_back(
+    clock, monkeypatch
+):
+    """The address that was written before the first Back is never sent by the browser."""
+    fields = dict[str, str]()
+    monkeypatch.setattr(state.st, "query_params", SimpleNamespace(to_dict=fields.copy))
+    monkeypatch.setattr(state, "from_address", lambda address: (dict(address), ()))
+
+    def read():
+        state.read_address(lambda view: (view, ()))
+        return state.st.session_state["view"]
+
+    weights, heads = {"page": "weights"}, {"page": "heads"}
+    state.st.session_state.update(view={}, address={"page": "patch"}, received=False)
+    fields.update(weights)  # the first Back
+    assert read() == weights
+    fields.update(heads)  # the second one, in a run that a poll began
+    state.st.session_state["changed_here"] = True
+    assert read() == weights
+    assert answers(monkeypatch, [True] * 5)[-1]
+    assert read() == heads
