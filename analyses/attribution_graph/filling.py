@@ -30,6 +30,8 @@ MOST_ENTRIES = 2**25
 """The most entries that are stored: of larger graphs, the share from which one is, is higher."""
 MOST_EDGES = 2**23
 """The most of them that become edges."""
+LONG = 256
+"""Number of tokens above which freed memory is returned after each batch of rows."""
 
 
 def stored_share(n_rows: int, n_columns: int) -> float:
@@ -176,7 +178,6 @@ class Filling:
             first = len(self.start) + len(self.units)
             self.units = torch.cat([self.units, chosen])
             self._fill(self.rows.readers(chosen.to(self.rows.frozen.real.device)), first)
-            return_freed_memory()  # what is stored lies between what was freed
             if progress is not None:
                 progress(len(self.units), most)
 
@@ -239,4 +240,6 @@ class Filling:
                     stored = StoredRows.joined([blocks.pop(), stored])
                 blocks.append(stored)
             del rows
+            if self.columns.n_pos > LONG:  # what is stored lies between what was freed
+                return_freed_memory()
             check_cancelled()
