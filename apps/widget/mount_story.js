@@ -2,6 +2,7 @@
 // page restores it, and that reads a file that a user chooses.
 
 /** @import { Component } from "./types.d.ts" */
+import { unlessCancelled } from "./calls.js";
 import { themeOf } from "./colours.js";
 import { button, element } from "./elements.js";
 
@@ -10,9 +11,15 @@ const opened = new WeakMap();
 const STORED = "interp-story";
 let count = 0;
 
-/** @param {Component<{ text: string, begun: boolean, most: number }>} component */
+/** @typedef {{ text: string, begun: boolean, most: number }} Story */
+
+/** @param {Component<Story>} component */
 export default function (component) {
-  const { parentElement, data: { text, begun, most }, setTriggerValue } = component;
+  return unlessCancelled(component.parentElement, () => store(component), () => {});
+}
+
+/** @param {Component<Story>} component */
+function store({ parentElement, data: { text, begun, most }, setTriggerValue }) {
   const own = opened.get(parentElement) || mounted(parentElement);
   themeOf(own.root);
   opened.set(parentElement, own);

@@ -1,11 +1,9 @@
 // The widget as a Streamlit component (API v2), which is called at every rerun with its data.
 // The code that draws views (mount_code.js) and long arrays (mount_parts.js) are sent apart; data
 // waits until they have arrived.
-// If new data arrives before the script has loaded, Streamlit may clean up a call after the next
-// call, or the latest call of an element that stays on the page. So the views are removed only when
-// their element has left the page.
 
 /** @import { Component, Picked } from "./types.d.ts" */
+import { unlessCancelled } from "./calls.js";
 
 const mounts = new WeakMap();
 globalThis.interpParts ||= { held: new Map(), waiting: new Set() };
@@ -27,10 +25,14 @@ function whole(value) {
 
 /** @param {Component<{ explores?: boolean }>} component */
 export default function (component) {
-  const { parentElement, data, setTriggerValue } = component;
+  const { parentElement } = component;
+  return unlessCancelled(parentElement, () => show(component), () => remove(parentElement));
+}
+
+/** Draws the data of a call as soon as all of it has arrived.
+ *  @param {Component<{ explores?: boolean }>} component */
+function show({ parentElement, data, setTriggerValue }) {
   const own = mounts.get(parentElement) || { host: { explores: data.explores !== false }, views: null, look: null };
-  const call = {};
-  own.call = call;
   mounts.set(parentElement, own);
   own.host.report = (/** @type {Picked} */ event) => setTriggerValue("picked", event);
   parts.waiting.delete(own.look);
@@ -46,10 +48,13 @@ export default function (component) {
     else own.views = mountViews(parentElement, payload, own.host);
   };
   own.look();
-  return () => setTimeout(() => {
-    if (parentElement.isConnected || mounts.get(parentElement) !== own || own.call !== call) return;
-    mounts.delete(parentElement);
-    parts.waiting.delete(own.look);
-    if (own.views) own.views.dispose();
-  });
+}
+
+/** @type {(element: HTMLElement) => void} */
+function remove(element) {
+  const own = mounts.get(element);
+  if (!own) return;
+  mounts.delete(element);
+  parts.waiting.delete(own.look);
+  if (own.views) own.views.dispose();
 }

@@ -81,13 +81,13 @@ def test_numbers_are_written_as_in_summaries(tmp_path):
 
 def test_its_mounts(tmp_path):
     """Beside a module that records what is mounted, in place of the one that draws it."""
-    for name in ("mount_streamlit.js", "mount_code.js", "mount_parts.js"):
+    for name in ("calls.js", "mount_streamlit.js", "mount_code.js", "mount_parts.js"):
         shutil.copy(HERE / name, tmp_path)
     shutil.copy(TESTS / "mounts.js", tmp_path)
     (tmp_path / "package.json").write_text('{"type": "module"}')
     for module, name in (("mount", "mountViews"), ("elements", "element")):
         (tmp_path / f"{module}.js").write_text(f"export const {{ {name} }} = globalThis;")
-    assert passed(tmp_path / "mounts.js") == 5
+    assert passed(tmp_path / "mounts.js") == 6
 
 
 @pytest.mark.parametrize("host", HOSTS)

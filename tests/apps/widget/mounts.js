@@ -20,55 +20,79 @@ const parts = globalThis.interpParts;
 
 const mounted = (element, data) => views({ parentElement: element, data, setTriggerValue() {} });
 const mountedPart = (element, name) => part({ parentElement: element, data: { name, part: { of: name } } });
+const later = () => new Promise((resolve) => { setTimeout(resolve, 5); });
 
-test("views wait for the code that draws them, with its style; it is taken once", () => {
+test("views wait for the code that draws them, with its style; it is taken once", async () => {
   const styles = [];
   const element = { append: (made) => styles.push(made) };
   mounted(element, { n: 1 });
+  await later();
   assert.equal(element.drawn, undefined);
   code({ data: { style: "a" } });
   assert.deepEqual(element.drawn, { n: 1 });
   code({ data: { style: "b" } });
   mounted(element, { n: 2 });
+  await later();
   assert.deepEqual(element.drawn, { n: 2 });
   assert.deepEqual(styles, [{ tag: "style", text: "a" }]);
 });
 
-const later = () => new Promise((resolve) => { setTimeout(resolve, 5); });
+test("a call that is cleaned up at once has older data, even if it is the last one", async () => {
+  const [element, other] = [{ isConnected: true, append() {} }, { isConnected: true }];
+  mounted(element, { n: 2 });
+  mounted(element, { n: 1 })();
+  mountedPart(other, "new");
+  mountedPart(other, "old")();
+  await later();
+  assert.deepEqual(element.drawn, { n: 2 });
+  assert.deepEqual([...parts.held.keys()], ["new"]);
+  mounted(element, { n: 3 })();
+  mounted(element, { n: 4 });
+  mountedPart(other, "old")();
+  mountedPart(other, "newer");
+  await later();
+  assert.deepEqual(element.drawn, { n: 4 });
+  assert.deepEqual([...parts.held.keys()], ["newer"]);
+  other.isConnected = false;
+  mountedPart(other, "newer")();
+  await later();
+  assert.equal(parts.held.size, 0);
+});
 
-test("views go with the last call of an element that has left the page", async () => {
+test("views stay while their element is on the page, and are removed once", async () => {
   const element = { isConnected: true, append() {} };
   const first = mounted(element, { n: 1 });
   const second = mounted(element, { n: 2 });
+  await later();
   first();
   second();
   await later();
   assert.deepEqual(element.drawn, { n: 2 });
   element.isConnected = false;
+  second();
   first();
-  await later();
-  assert.deepEqual(element.drawn, { n: 2 });
-  second();
-  second();
   await later();
   assert.equal(element.drawn, null);
   assert.deepEqual(disposed, [element]);
 });
 
-test("a part goes with the last call of an element that has left the page", async () => {
-  const element = { isConnected: true };
+test("a part stays while its element is on the page, and is released once", async () => {
+  const [element, otherElement] = [{ isConnected: true }, { isConnected: true }];
   const first = mountedPart(element, "a");
   const second = mountedPart(element, "a");
+  const other = mountedPart(otherElement, "a");
+  await later();
   first();
   second();
   await later();
   assert.ok(parts.held.has("a"));
   element.isConnected = false;
+  second();
   first();
   await later();
   assert.ok(parts.held.has("a"));
-  second();
-  second();
+  otherElement.isConnected = false;
+  other();
   await later();
   assert.equal(parts.held.size, 0);
 });
@@ -78,9 +102,11 @@ test("a part may refer to other parts", async () => {
   const partOf = (own, name, value) => part({ parentElement: own, data: { name, part: value } });
   const away = mounted(place, { views: [{ scores: { part: "scores" } }] });
   const first = partOf(element, "scores", [{ values: { part: "array" } }]);
+  await later();
   assert.equal(place.drawn, undefined);
   const array = { dtype: "float32", shape: [1], data: "AACAPw==" };
   const second = partOf(otherElement, "array", array);
+  await later();
   assert.deepEqual(place.drawn, { views: [{ scores: [{ values: array }] }] });
   for (const release of [away, first, second]) release();
   await later();
@@ -90,17 +116,18 @@ test("a part may refer to other parts", async () => {
 test("views wait for their parts, and a part goes with its last mount", async () => {
   const [place, element, otherElement] = [{ append() {} }, {}, {}];
   const away = mounted(place, { views: [{ part: "a" }, null] });
+  await later();
   assert.equal(place.drawn, undefined);
   const [release, again] = [mountedPart(element, "a"), mountedPart(otherElement, "a")];
+  await later();
   assert.deepEqual(place.drawn, { views: [{ of: "a" }, null] });
   release();
   await later();
   assert.ok(parts.held.has("a"));
   const next = mountedPart(otherElement, "b");
-  assert.deepEqual([...parts.held.keys()], ["b"]);
-  again();
   await later();
   assert.deepEqual([...parts.held.keys()], ["b"]);
+  again();
   next();
   away();
   await later();
