@@ -30,7 +30,7 @@ MOST_ENTRIES = 2**25
 """The most entries that are stored: of larger graphs, the share from which one is, is higher."""
 MOST_EDGES = 2**23
 """The most of them that become edges."""
-LONG = 256
+LONG_PROMPT = 256
 """Number of tokens above which freed memory is returned after each batch of rows."""
 
 
@@ -240,6 +240,6 @@ class Filling:
                     stored = StoredRows.joined([blocks.pop(), stored])
                 blocks.append(stored)
             del rows
-            if self.columns.n_pos > LONG:  # what is stored lies between what was freed
+            if self.columns.n_pos > LONG_PROMPT:  # what is stored lies between what was freed
                 return_freed_memory()
             check_cancelled()

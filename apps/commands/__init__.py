@@ -452,7 +452,7 @@ COMMANDS = (
         fields=("text", "corrupt"),
         layer=Option(shown="-1"),
         dictionaries=Option("dictionary", help=DICTIONARIES, shown="none"),
-        strengths=Option("strength", shown="0.0, 1.0, 2.0, 4.0"),
+        strengths=Option("strength"),
         new_tokens=AT_LEAST_ONE,
         temperature=Option(min=0),
     ),

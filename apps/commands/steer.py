@@ -17,7 +17,7 @@ def steer(  # noqa: PLR0913 - the options of one command
     at: str = "resid_pre",
     feature: str | None = None,
     dictionaries: Sequence[str] | None = None,
-    strengths: Sequence[float] | None = None,
+    strengths: Sequence[float] = (0.0, 1.0, 2.0, 4.0),
     new_tokens: int = 20,
     temperature: float = 0.0,
 ) -> Steering:
@@ -39,9 +39,7 @@ def steer(  # noqa: PLR0913 - the options of one command
             :func:`analyses.steer`.
     """
     how: dict[str, Any] = {"new_tokens": new_tokens, "temperature": temperature}
-    how |= inputs.how(analyses.steer)
-    if strengths:
-        how["strengths"] = strengths
+    how |= {"strengths": strengths, **inputs.how(analyses.steer)}
     if feature is None:
         if dictionaries:
             raise InvalidInput("--dictionary has no effect without --feature, such as L0F17.")

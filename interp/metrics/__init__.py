@@ -28,6 +28,7 @@ from interp.metrics.divergence import KL, KLAt, divergence
 from interp.metrics.measuring import (
     MetricLike,
     cause_of_nan,
+    check_callable,
     check_values,
     gets_nan_at_padding,
     measure,
@@ -84,6 +85,7 @@ __all__ = [
     "at_position",
     "batch_loss",
     "cause_of_nan",
+    "check_callable",
     "check_values",
     "columns_read",
     "divergence",

@@ -101,17 +101,26 @@ def measured(
     metric: Metric | MetricLike, logits: Float[Tensor, "batch pos vocab"], batch: Batch
 ) -> Tensor:
     """``metric`` of logits that are not in half precision; the result may be NaN."""
-    if not callable(metric):
-        raise InvalidInput(
-            "A metric is one of interp.metrics, such as interp.metrics.loss(), or a function of "
-            f"logits that returns a value per prompt, not {shorten(metric)}."
-        )
+    check_callable(metric)
     n = logits.shape[0]
     if isinstance(metric, Metric) or takes_batch(metric):
         return check_values(metric(logits, batch), n)  # pyright: ignore[reportCallIssue] - asked
     if batch.real is not None:
         logits = logits.masked_fill(~batch.real[..., None], torch.nan)
     return check_values(metric(logits), n)  # pyright: ignore[reportCallIssue] - asked
+
+
+def check_callable(metric: object) -> None:
+    """Check that a metric is one of :mod:`interp.metrics` or a function.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    if not callable(metric):
+        raise InvalidInput(
+            "A metric is one of interp.metrics, such as interp.metrics.loss(), or a function of "
+            f"logits that returns a value per prompt, not {shorten(metric)}."
+        )
 
 
 def check_values(values: object, n: int) -> Tensor:

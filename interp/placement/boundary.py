@@ -59,7 +59,7 @@ def moved_tap(tap: Tap, entry: torch.device) -> Tap:
 def changes(tap: Tap, point: Point) -> bool:
     """Whether ``tap`` may edit the tensor at ``point`` of its scope, or hand it to an edit.
 
-    A recorder says so; any other tap may.
+    The plan of a recorder lists its edits; any other tap is assumed to edit.
     """
     if not isinstance(tap, Recorder):
         return True

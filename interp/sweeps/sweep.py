@@ -29,7 +29,7 @@ from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.result import Interrupted, Sweep
 from interp.sweeps.schedule import Case, Job, cases_of
-from interp.sweeps.validate import check_cases, check_metric, on_cpu
+from interp.sweeps.validate import as_earlier, check_cases, check_metric, on_cpu
 from interp.sweeps.worker import Outcome, Worker, executor_of, jobs_within
 
 
@@ -95,7 +95,7 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
     check_metric(metric, model, cpu_batches[-1])
     run_by, worker = executor_of(executor), Worker(restart_map, Budget.of(model, memory))
     result = _empty(model, batches, cases, metric)
-    _copy_cells(resume, result)
+    _copy_cells(as_earlier(resume), result)
     jobs = _left_of(result, jobs_within(worker, batches, cases, metric))
     for job in jobs:
         worker.copies(job)
@@ -122,6 +122,7 @@ def _empty(
     """The result before anything is computed."""
     shape = (len(cases), len(batches[0].ids))
     metric, unit = name_and_unit(measured)
+    edits = [edit for case in cases for _, edit in case.edits]
     return Sweep(
         values=torch.full(shape, torch.nan, dtype=torch.float64),
         baseline=torch.full(shape[1:], torch.nan, dtype=torch.float64),
@@ -130,9 +131,7 @@ def _empty(
         metric=metric,
         unit=unit,
         measured=measured,
-        provenance=Provenance.of(
-            model, *batches, edits=[e for case in cases for _, e in case.edits]
-        ),
+        provenance=Provenance.of(model, *batches, edits=edits),
         remarks={_padding_note(metric): None} if gets_nan_at_padding(measured, batches[-1]) else {},
     )
 
@@ -156,18 +155,10 @@ def _fill(result: Sweep, outcome: Outcome) -> None:
         warnings.warn(outcome.note, ResourceWarning, stacklevel=3)
 
 
-def _copy_cells(earlier: object, result: Sweep) -> None:
-    """Copy the cells of an earlier result, if there is one.
-
-    Raises:
-        InvalidInput: it is the result of another sweep, or no result.
-    """
+def _copy_cells(earlier: Sweep | None, result: Sweep) -> None:
+    """Copy the cells of an earlier result, if there is one; that of another sweep is refused."""
     if earlier is None:
         return
-    if not isinstance(earlier, Sweep):
-        raise InvalidInput(
-            f"resume={shorten(earlier)} should be a result: interp.Sweep.load(path) reads a file."
-        )
     if not _is_same_sweep(earlier, result):
         raise InvalidInput(
             "resume= takes the result of a sweep with the same model, weights, tokens, edits "

@@ -12,7 +12,7 @@ import torch
 
 from interp.edits import Apply, Edge, Edit, EditSite
 from interp.errors import InvalidInput, shorten
-from interp.metrics import AtPosition, Loss, Metric
+from interp.metrics import AtPosition, Loss, Metric, check_callable
 from interp.model import Batch, Network, unembedding_of
 from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
@@ -66,11 +66,7 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
     if isinstance(metric, Loss) and model.config.n_classes is not None:
         raise InvalidInput("loss() is of next tokens; this model's logits are scores of classes.")
     if not isinstance(metric, Metric):
-        if not callable(metric):
-            raise InvalidInput(
-                "A metric is one of interp.metrics, such as interp.metrics.loss(), or a function "
-                f"of logits that returns a value per prompt, not {shorten(metric)}."
-            )
+        check_callable(metric)
         return
     if isinstance(metric, AtPosition):
         metric.read_columns(batch)
@@ -90,7 +86,18 @@ def check_options(model: Network, memory: object, resume: object) -> None:
         InvalidInput: ``memory`` is not a positive number of bytes, or ``resume`` is not a sweep.
     """
     Budget.of(model, memory)
-    if not isinstance(resume, Sweep | None):
-        raise InvalidInput(
-            f"resume={shorten(resume)} should be the result of a sweep of the same arguments."
-        )
+    as_earlier(resume)
+
+
+def as_earlier(resume: object) -> Sweep | None:
+    """The result that is resumed, if there is one.
+
+    Raises:
+        InvalidInput: it is no result of a sweep.
+    """
+    if isinstance(resume, Sweep | None):
+        return resume
+    raise InvalidInput(
+        f"resume={shorten(resume)} should be the result of a sweep of the same arguments; "
+        "interp.Sweep.load(path) reads one from a file."
+    )

@@ -48,8 +48,7 @@ def exit_code(*words: object) -> object:
 def test_help_answers_without_torch():
     seen = """
 import sys
-from apps.cli import app, main
-from apps.commands.group import TOPICS
+from apps.cli import main
 try:
     main(["--help"])
 finally:
@@ -415,7 +414,7 @@ def test_progress_goes_on_stderr(command, tmp_path, monkeypatch):
 
 
 def test_the_time_left_does_not_count_what_was_done_before(monkeypatch, capsys):
-    """As when a training goes on from its 2000th step: at two seconds each, ten take twenty."""
+    """A training is resumed at its 2000th step: at two seconds each, ten take twenty."""
     clock = iter([0.0, 100.0, 102.0, 104.0])
     monkeypatch.setattr("apps.terminal.LOG_INTERVAL", 0.0)
     monkeypatch.setattr("apps.terminal.time.monotonic", lambda: next(clock))

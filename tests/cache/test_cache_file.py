@@ -1,4 +1,4 @@
-"""A saved cache is read again as it was, with the model or without; bad files are refused."""
+"""A saved cache is read back unchanged, with the model or without; bad files are refused."""
 
 import json
 import pickle
@@ -48,7 +48,7 @@ def rewritten(path: Path, change: object) -> Path:
     return path
 
 
-# Read as it was.
+# A saved cache is read back unchanged.
 
 
 @pytest.mark.parametrize(

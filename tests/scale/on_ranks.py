@@ -47,9 +47,9 @@ def of_runs(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any)
         "edited": {"record": "all", "edits": changed},
         "differentiated": DIFFERENTIATED,
     }
+    differences = {"plain": distance(sharded(*tokens), whole(*tokens))}
     sharded.ranks.sent.clear()
     plain, sent = interp.run(sharded, *tokens), dict(sharded.ranks.sent)
-    differences = {"plain": distance(plain.require_logits(), whole(*tokens))}
     for kind, options in kinds.items():
         sharded.ranks.sent.clear()
         ours = interp.run(sharded, *tokens, **options)

@@ -225,7 +225,7 @@ def test_bytes_and_time_are_estimated_from_the_first_texts(model, tmp_path):
 
 
 def refused(kind, message, model, folder, texts=None, record=PLACE, **settings):
-    """A harvest that is refused, and leaves the folder as it was."""
+    """A harvest that is refused, and leaves the folder unchanged."""
     before = content(folder)
     texts = texts_of(model)[0] if texts is None else texts
     with pytest.raises(kind, match=message):

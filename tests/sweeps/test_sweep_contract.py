@@ -270,7 +270,7 @@ def test_an_executor_that_stops_early_leaves_the_rest_undone():
     assert 0 < table.done.sum() < CELLS
 
 
-# What is left as it was.
+# What a sweep leaves unchanged.
 
 
 def test_a_sweep_leaves_the_model_alone():

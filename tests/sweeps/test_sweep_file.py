@@ -1,4 +1,4 @@
-"""A saved sweep is read back as it was, and can be gone on with; no file does harm."""
+"""A saved sweep is read back unchanged, and can be resumed; no file does harm."""
 
 import json
 import random

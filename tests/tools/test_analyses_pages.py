@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 import analyses
 import interp
 from apps.cli import app
+from apps.commands import COMMANDS
+from apps.commands.group import TOPICS
 from apps.method_text import paragraphs, question
 from tools import analyses_pages
 from tools.analyses_pages import (
@@ -42,6 +44,15 @@ def test_every_analysis_has_an_example_and_answers_one_question():
     assert sorted(name for names in QUESTIONS.values() for name in names) == sorted(EXAMPLES)
 
 
+def test_a_command_is_listed_under_the_question_that_its_page_answers():
+    topic_of = {name: topic for topic, names in TOPICS.items() for name in names}
+    question_of = {name: asked for asked, names in QUESTIONS.items() for name in names}
+    functions = {spec.name: spec.entry.attr for spec in COMMANDS if spec.entry.attr in EXAMPLES}
+    assert len(functions) > len(COMMANDS) / 2
+    for name, function in functions.items():
+        assert question_of[function].startswith(topic_of[name].removesuffix("?")), name
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_page_has_what_the_docstring_has(name):
     text = docstring_of(name)
@@ -60,7 +71,7 @@ def test_a_page_is_what_the_command_writes(name, tmp_path):
     ElementTree.fromstring((tmp_path / f"{name}.svg").read_text(encoding="utf-8"))
 
 
-COMMANDS = [example.command for example in EXAMPLES.values() if example.command]
+EXAMPLE_COMMANDS = [example.command for example in EXAMPLES.values() if example.command]
 LONG = ("trace", "prune", "continue", "train-lens", "attribute")
 """Commands that take seconds with the options of their pages; those of ``declared.Command`` do not,
 with which test_commands.py runs each of them."""
@@ -69,9 +80,9 @@ with which test_commands.py runs each of them."""
 @pytest.mark.parametrize(
     "command",
     covering(
-        COMMANDS,
+        EXAMPLE_COMMANDS,
         ["interp ablate"],
-        nightly=[command for command in COMMANDS if command.split()[1] in LONG],
+        nightly=[command for command in EXAMPLE_COMMANDS if command.split()[1] in LONG],
     ),
 )
 def test_the_command_of_a_page_runs(command, tmp_path, monkeypatch):

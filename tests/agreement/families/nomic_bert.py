@@ -81,7 +81,7 @@ OF_PUBLISHED = {
 
 
 def published(theirs, ours):
-    """A file as it was first published, with one matrix for queries, keys and values."""
+    """A file in the format of the first release, with one matrix for queries, keys and values."""
     weights = {}
     for name, weight in theirs.state_dict().items():
         key = f"encoder.{name}" if name.startswith("layers.") else name

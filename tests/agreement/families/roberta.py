@@ -56,7 +56,7 @@ AS_PUBLISHED = {"type_vocab_size": 1, "layer_norm_eps": 1e-5}
 
 
 def old_file(model_type, architecture):
-    """A file as it was first published."""
+    """A file in the format of the first release."""
     fields = {**PUBLISHED, "model_type": model_type, "architectures": [architecture]}
     more = {"roberta.embeddings.position_ids": (1, 32)}
     return {"published": published(fields, ON_DISK, more)}

@@ -48,7 +48,7 @@ def largest_feature(graph):
     return max(units, key=lambda node: node.influence)
 
 
-@pytest.mark.parametrize("units", ["neurons", "features", "heads and MLPs"])
+@pytest.mark.parametrize("units", ["neurons", "features", "heads and neurons", "heads and MLPs"])
 def test_the_graph_is_that_of_the_analysis(units):
     view = opened(GRAPH_PAGE, NAME, units=units)
     results, errors = answers(GRAPH_PAGE, view)
