@@ -56,9 +56,11 @@ PARALLEL := -n logical --maxprocesses 8 --dist worksteal
 test: .venv/.installed-dev ## Run the tests that come before each commit
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not real" $(PYTEST)
 
+# Annotations are checked by `make test`, and on every family and architecture by `make nightly`: a
+# quarter of the time of these tests.
 .PHONY: test-slow
 test-slow: .venv/.installed-dev ## Run the rest: every family, architecture and recipe
-	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not real" $(PYTEST)
+	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not real" --jaxtyping-packages= $(PYTEST)
 
 .PHONY: test-real
 test-real: .venv/.installed-notebooks .venv/.installed-real ## Run tests and notebooks on a pretrained model
@@ -67,6 +69,7 @@ test-real: .venv/.installed-notebooks .venv/.installed-real ## Run tests and not
 .PHONY: nightly
 nightly: .venv/.installed-dev ## Run the long forms of tests, and other versions of what interp needs
 	$(BIN)/python -m pytest -m nightly $(PYTEST)
+	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not real" $(PYTEST)
 	$(MAKE) test-rounding
 	$(MAKE) test-lowest $(if $(NEWEST),test-newest)
 

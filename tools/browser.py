@@ -190,9 +190,15 @@ def visit(browser: Browser, server: Served, **options: Any) -> Iterator[Visit]: 
 
 
 def described(page: Page, server: Served) -> str:
-    """The text of a page and the end of its server's log, for the message of an error."""
+    """The text and views of a page and the end of its server's log, for the message of an error."""
     text, log = page.inner_text("body")[:LAST], server.log.read_text()[-LAST:]
-    return f"The page {page.url} showed:\n{text}\nThe server's log:\n{log}"
+    views = page.locator("[data-view]").evaluate_all(
+        "views => views.map(({dataset}) => dataset.view + (dataset.ready ? '' : ' (not drawn)'))"
+    )
+    return (
+        f"The page {page.url} showed:\n{text}\nIts views: {', '.join(views)}\n"
+        f"The server's log:\n{log}"
+    )
 
 
 def _wait_for(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
