@@ -7,6 +7,7 @@
     make bench BENCH="--device cuda --tf32"
     make bench BENCH="--from bench.json --docs docs/speed.md"  # write the page, measure nothing
     make bench BENCH="--from bench.json --readme README.md --readme docs/index.md"  # short forms
+    make bench BENCH="--only harvest,scale --docs docs/speed.md"  # a table of its own
 
 Models have GPT-2-small's shape and the same random weights in every library. For the benchmarks of
 a GPU, which do not need TransformerLens, and the tests on it, see ``python -m tools.gpu``.
@@ -95,12 +96,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.out:
             options.out.write_text(to_json(rows, machine), encoding="utf-8")
         for page in options.docs:
-            write_between(page, to_markdown(rows, machine), MARKERS)
+            write_between(page, *_table_of(options.only, rows, machine))
         for page in options.readme:
             write_between(page, to_short_markdown(rows, machine), MARKERS)
     except (Absent, OSError) as error:
         parser.error(str(error))
     return 0
+
+
+def _table_of(
+    sections: Sequence[str], rows: Sequence[Row], machine: dict[str, Any]
+) -> tuple[str, tuple[str, str]]:
+    """The table for a page, and the comments around it.
+
+    The table of all sections has the rows with marks; one of chosen sections has all of their rows.
+    """
+    begin, end = MARKERS
+    if len(sections) == len(SECTIONS):
+        return to_markdown([row for row in rows if row.mark is not None], machine), MARKERS
+    chosen = begin.replace(" -->", f" --only {','.join(sections)} -->")
+    return to_markdown(rows, machine), (chosen, end)
 
 
 def _read(options: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
@@ -165,7 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", type=Path, help="write the figures to this file as JSON")
     add("--from", dest="read", type=Path, help="read a file written by --out and measure nothing")
     written = {"type": Path, "action": "append", "default": []}
-    add("--docs", **written, help="write the rows with marks between this file's markers")
+    add("--docs", **written, help="write a table between this file's markers")
     add("--readme", **written, help="write a short table of the comparisons with other libraries")
     return parser
 

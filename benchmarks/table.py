@@ -35,7 +35,7 @@ class Mark:
 
     def __str__(self) -> str:
         """``≤ 1.05`` or ``≥ 4 × less``."""
-        return f"≥ {self.bound:g} × less" if self.times_less else f"≤ {self.bound:g}"
+        return f"≥ {self.bound:.4g} × less" if self.times_less else f"≤ {self.bound:.4g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,14 +176,13 @@ def tally(rows: Sequence[Row]) -> str:
 
 
 def to_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
-    """The rows that have a mark, as a table for docs/speed.md."""
+    """The rows as a table for docs/speed.md."""
     described = ", ".join(f"{name} {value}" for name, value in machine.items())
     head = COLUMNS[: _VERDICT + 1]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     lines += [
         f"| {' | '.join(cell.replace('|', '∣') for cell in row.cells()[: len(head)])} |"
         for row in rows
-        if row.mark is not None
     ]
     return "\n".join([*lines, "", f"Measured with {described}."])
 
