@@ -36,7 +36,7 @@ export function headsView(mount, view) {
   const queries = view.queries || view.tokens;
   /** @type {HeadsState} */
   const state = mount.stateOf(view.id, {
-    score: (view.scores && view.scores.length ? view.scores[0].id : null), contrast: 0,
+    score: null, contrast: 0, // the first score, which may come after others, until one is chosen
     root: false, hideBos: false, weighted: false, mode: "to", truth: false, zoom: 0, sorted: false, folded: [],
     few: countOf() > MANY, scrolls: { map: unscrolled(), all: unscrolled(), list: unscrolled() },
   });

@@ -359,6 +359,35 @@ def test_equal_views_are_not_drawn_again(opened):
     assert page.evaluate("next[1].dataset.title") == "Another"
 
 
+def test_the_map_shows_the_first_score_until_one_is_chosen(opened):
+    """Statistics may arrive before the ablation, which is the first score; a choice stays."""
+    page = opened()
+    seen = page.evaluate(
+        """(text) => {
+          const box = document.createElement('div');
+          document.body.prepend(box);
+          const data = JSON.parse(text);
+          const [ablation] = data.views[0].scores;
+          const others = ['entropy', 'previous'].map((id) => ({ ...ablation, id, name: id }));
+          const scores = [ablation, ...others];
+          const showing = (...shown) => ({ ...data, views: [{ ...data.views[0], scores: shown }] });
+          const views = mountViews(box, showing(...others), { report: () => {} });
+          const list = () => box.querySelector('[aria-label="score shown on the map"]');
+          const seen = [list().value];
+          views.update(showing(...scores));
+          seen.push(list().value);
+          list().value = 'previous';
+          list().dispatchEvent(new Event('change'));
+          views.update(showing(...scores.slice().reverse()));
+          views.update(showing(...scores));
+          seen.push(list().value);
+          return seen;
+        }""",
+        json.dumps({"views": views()[:1]}),
+    )
+    assert seen == ["entropy", "ablation", "previous"]
+
+
 def test_a_selection_of_the_server_holds_and_an_echo_does_not(opened):
     page = opened()
     heads = page.evaluate(
