@@ -114,8 +114,9 @@ def _table_of(
     begin, end = MARKERS
     if len(sections) == len(SECTIONS):
         return to_markdown([row for row in rows if row.mark is not None], machine), MARKERS
-    chosen = begin.replace(" -->", f" --only {','.join(sections)} -->")
-    return to_markdown(rows, machine), (chosen, end)
+    chosen = [row for row in rows if row.section in sections]
+    begin = begin.replace(" -->", f" --only {','.join(sections)} -->")
+    return to_markdown(chosen, machine), (begin, end)
 
 
 def _read(options: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:

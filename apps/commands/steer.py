@@ -38,8 +38,12 @@ def steer(  # noqa: PLR0913 - the options of one command
         InvalidInput: dictionaries without a feature or a feature without dictionaries, or as for
             :func:`analyses.steer`.
     """
-    how: dict[str, Any] = {"new_tokens": new_tokens, "temperature": temperature}
-    how |= {"strengths": strengths, **inputs.how(analyses.steer)}
+    how: dict[str, Any] = {
+        "strengths": strengths,
+        "new_tokens": new_tokens,
+        "temperature": temperature,
+        **inputs.how(analyses.steer),
+    }
     if feature is None:
         if dictionaries:
             raise InvalidInput("--dictionary has no effect without --feature, such as L0F17.")

@@ -6,11 +6,12 @@
 import { unlessCancelled } from "./calls.js";
 
 const names = new WeakMap(); // of the array that an element holds
+globalThis.interpParts ||= { held: new Map(), waiting: new Set() };
+const parts = globalThis.interpParts;
 
 /** @param {Component<{ name: string, part: unknown }>} component */
 export default function (component) {
   const { parentElement, data } = component;
-  globalThis.interpParts ||= { held: new Map(), waiting: new Set() };
   return unlessCancelled(parentElement, () => hold(parentElement, data), () => release(parentElement));
 }
 
@@ -18,7 +19,6 @@ export default function (component) {
 function hold(element, { name, part }) {
   if (names.get(element) === name) return;
   release(element);
-  const parts = /** @type {NonNullable<typeof globalThis.interpParts>} */ (globalThis.interpParts);
   const held = parts.held.get(name) || { part, mounts: 0 };
   held.mounts += 1;
   parts.held.set(name, held);
@@ -28,11 +28,10 @@ function hold(element, { name, part }) {
 
 /** @type {(element: HTMLElement) => void} */
 function release(element) {
-  const { held } = /** @type {NonNullable<typeof globalThis.interpParts>} */ (globalThis.interpParts);
   const name = names.get(element);
-  const own = held.get(name);
+  const held = parts.held.get(name);
   names.delete(element);
-  if (!own) return;
-  own.mounts -= 1;
-  if (own.mounts === 0) held.delete(name);
+  if (!held) return;
+  held.mounts -= 1;
+  if (held.mounts === 0) parts.held.delete(name);
 }

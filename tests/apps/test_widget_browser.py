@@ -359,14 +359,19 @@ def test_equal_views_are_not_drawn_again(opened):
     assert page.evaluate("next[1].dataset.title") == "Another"
 
 
+def evaluated_in_a_box(page, body):
+    """What a function body returns: ``box`` is a new element, ``data`` has one view of heads."""
+    start = "const box = document.createElement('div'); document.body.prepend(box);"
+    function = f"(text) => {{ {start} const data = JSON.parse(text); {body} }}"
+    return page.evaluate(function, json.dumps({"views": views()[:1]}))
+
+
 def test_the_map_shows_the_first_score_until_one_is_chosen(opened):
     """Statistics may arrive before the ablation, which is the first score; a choice stays."""
     page = opened()
-    seen = page.evaluate(
-        """(text) => {
-          const box = document.createElement('div');
-          document.body.prepend(box);
-          const data = JSON.parse(text);
+    seen = evaluated_in_a_box(
+        page,
+        """
           const [ablation] = data.views[0].scores;
           const others = ['entropy', 'previous'].map((id) => ({ ...ablation, id, name: id }));
           const scores = [ablation, ...others];
@@ -382,19 +387,16 @@ def test_the_map_shows_the_first_score_until_one_is_chosen(opened):
           views.update(showing(...scores));
           seen.push(list().value);
           return seen;
-        }""",
-        json.dumps({"views": views()[:1]}),
+        """,
     )
     assert seen == ["entropy", "ablation", "previous"]
 
 
 def test_a_selection_of_the_server_holds_and_an_echo_does_not(opened):
     page = opened()
-    heads = page.evaluate(
-        """(text) => {
-          const box = document.createElement('div');
-          document.body.prepend(box);
-          const data = JSON.parse(text);
+    heads = evaluated_in_a_box(
+        page,
+        """
           const views = mountViews(box, data, { report: () => {} });
           const own = box.querySelector('[data-view=heads]');
           const seen = [];
@@ -411,7 +413,6 @@ def test_a_selection_of_the_server_holds_and_an_echo_does_not(opened):
           given([1, 1]);                       // news
           given([1, 1]);
           return seen;
-        }""",
-        json.dumps({"views": views()[:1]}),
+        """,
     )
     assert heads == ["1,0", "0,1", "1,1", "1,1"]

@@ -177,10 +177,11 @@ def test_figures_go_between_the_marks_of_a_readme(without_peers, tmp_path):
 
 
 def test_chosen_sections_go_between_marks_of_their_own(tmp_path):
-    """With the rows that have no mark, which the table of all sections leaves out."""
+    """With the rows that have no mark, which the table of all sections leaves out; no others."""
     page, figures = tmp_path / "page.md", tmp_path / "figures.json"
     unmarked = Row(section="scale", work="b", kernel="default")
-    figures.write_text(to_json([replace(unmarked, work="a", mark=Mark(1)), unmarked], {}))
+    marked = replace(unmarked, work="a", mark=Mark(1))
+    figures.write_text(to_json([marked, unmarked, replace(marked, work="c", section="heads")], {}))
     chosen = BEGIN.replace("bench", "bench --only harvest,scale")
     page.write_text(f"{BEGIN}\n{END}\n{chosen}\n{END}\n", encoding="utf-8")
     command.main(["--from", str(figures), "--docs", str(page), "--only", "scale,harvest"])
@@ -188,10 +189,12 @@ def test_chosen_sections_go_between_marks_of_their_own(tmp_path):
     assert everything == f"{BEGIN}\n{END}\n"
     assert "| a |" in of_chosen
     assert "| b |" in of_chosen
+    assert "| c |" not in of_chosen
     command.main(["--from", str(figures), "--docs", str(page)])
     everything, _ = page.read_text(encoding="utf-8").split(chosen)
     assert "| a |" in everything
     assert "| b |" not in everything
+    assert "| c |" in everything
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/speed.md"])
