@@ -1,11 +1,13 @@
 """The features of one layer of a cross-layer transcoder, which write to that and to later layers.
 
     f_l = encode(x_l)                                            x_l: what the MLP of layer l reads
-    y_m ← y_m + Σ_{l ≤ m} (f′_l − f_l) W_dec,l→m                 f′_l: after the edits of layer l
+    ε_m = y_m − (Σ_{l ≤ m} f_l W_dec,l→m + b_dec,m + x_m W_skip,m)
+    y_m ← y_m + Σ_{l ≤ m} (f′_l − f_l) W_dec,l→m + (ε′_m − ε_m)         f′, ε′: after their edits
 
-Changes of features reach the blocks of later layers in the context of their forward, so nothing is
-stored in the model, and forwards with different edits do not mix. A sweep restarts a forward before
-the first of its edits, so the changes of all edited layers are computed in that forward.
+What features write to later layers, and its changes, reach their blocks in the context of the
+forward, so nothing is stored in the model, and forwards with different edits do not mix. A sweep
+restarts a forward before the first of its edits, so the changes of all edited layers are computed
+in that forward; it restarts before x_0 if an error is edited.
 """
 
 from collections.abc import Sequence
@@ -25,26 +27,27 @@ from interp.model import Context, Recipe, Tap, in_forward_mode
 from interp.points import Place, Point
 
 _CARRIED = "changes of the features of cross-layer transcoders"
+_EXPLAINED = "what features of cross-layer transcoders write to layers whose error is formed"
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
-    """The change of the features of one layer in one forward.
+class Writers:
+    """What some features of one layer write in one forward, or how it changes.
 
     Attributes:
-        features: f′ − f of the features that are changed.
+        features: f, or f′ − f of the features that are changed.
         w_dec: their decoders, the first of which is that to their own layer.
     """
 
-    features: Float[Tensor, "batch pos changed"]
-    w_dec: Float[Tensor, "changed target d_out"]
+    features: Float[Tensor, "batch pos chosen"]
+    w_dec: Float[Tensor, "chosen target d_out"]
 
     def written(self, later: int) -> Float[Tensor, "batch pos d_out"]:
         """What it adds to the output of the layer that is ``later`` layers after its own."""
         return self.features @ self.w_dec[:, later]
 
 
-Changes = dict[tuple[str, int], Change]
+Changes = dict[tuple[str, int], Writers]
 
 
 def changes_in(context: Context) -> Changes:
@@ -57,6 +60,7 @@ class AttachedLayer(Attached):
 
     Attributes:
         layer: the layer.
+        first: the place that the first layer reads.
         format: the library that wrote the files of the transcoder.
         facts: what else they say about it.
     """
@@ -66,10 +70,15 @@ class AttachedLayer(Attached):
     b_dec: Tensor
 
     def __init__(
-        self, transcoder: CrossLayerTranscoder, layer: int, reads: Place, writes: Place
+        self,
+        transcoder: CrossLayerTranscoder,
+        layer: int,
+        reads: Place,
+        writes: Place,
+        first: Place,
     ) -> None:
         super().__init__(reads, writes)
-        self.layer = layer
+        self.layer, self.first = layer, first
         self.format, self.facts = transcoder.format, transcoder.facts
         self._activation, self._decoder = transcoder.activation[layer], transcoder.w_dec[layer]
         tensors = {name: getattr(transcoder, name)[layer] for name in ("w_enc", "b_enc", "b_dec")}
@@ -110,39 +119,78 @@ class AttachedLayer(Attached):
         """The activations of its features."""
         return self.activation(x @ self.w_enc + self.b_enc)
 
+    def is_used(self, tap: Tap) -> bool:
+        """Whether a forward forms its features, its error or that of a later layer."""
+        return super().is_used(tap) or bool(self._formed_errors(tap))
+
+    def _formed_errors(self, tap: Tap) -> list[int]:
+        """This and later layers whose error a forward forms."""
+        last = self.layer + self.decoder.shape[1]
+        of_layer = {m: tap.scoped(layer=m, norm=self.name) for m in range(self.layer, last)}
+        return [m for m, scoped in of_layer.items() if scoped.must_form(Point.FEATURES_ERROR)]
+
     def changed(self, y: Tensor, inputs: Inputs, tap: Tap, context: Context) -> Tensor:
-        """y + Σ_l (f′_l − f_l) W_dec, over its own layer and those before it."""
-        changes = changes_in(context)
+        """y + Σ_l (f′_l − f_l) W_dec + (ε′ − ε), over its own layer and those before it."""
+        changes, written = changes_in(context), y
         for (name, layer), change in changes.items():
             if name == self.name and layer < self.layer:
                 y = y + change.written(self.layer - layer)
         changes.pop((self.name, self.layer), None)
         if not self.is_used(tap):
             return y
-        features = self.encode(inputs[self.name])
-        edited = tap.scoped(norm=self.name)(Point.FEATURES, features)
-        change = self._change(edited - features) if edited is not features else None
-        if change is None:
+        x, at = inputs[self.name], tap.scoped(norm=self.name)
+        features = self.encode(x)
+        edited = at(Point.FEATURES, features)
+        change = self._chosen(edited - features) if edited is not features else None
+        if change is not None:
+            changes[self.name, self.layer] = change
+            y = y + change.written(0)
+        explained = self._explained(features, self._formed_errors(tap), context)
+        if explained is None:
             return y
-        changes[self.name, self.layer] = change
-        return y + change.written(0)
+        error = written - explained - self.b_dec
+        if "w_skip" in self._buffers:
+            error = error - x @ self.get_buffer("w_skip")
+        edited_error = at(Point.FEATURES_ERROR, error)
+        return y if edited_error is error else y + (edited_error - error)
 
-    def _change(self, features: Features) -> Change | None:
-        """The change of those features that differ from zero; ``None`` if none does.
+    def _explained(
+        self, features: Features, targets: Sequence[int], context: Context
+    ) -> Tensor | None:
+        """Σ_{l ≤ m} f_l W_dec,l→m of this layer; ``None`` if its error is not formed.
 
-        With gradients of all features, as these are also of features that do not change.
+        Args:
+            features: f of this layer, whose part of all these sums is added here.
+            targets: this and later layers whose error is formed.
+            context: the context of the forward, which has the sums of later layers.
+        """
+        if not targets:
+            return None
+        sums: dict[tuple[str, int], Tensor] = context.once(_EXPLAINED, dict)
+        in_memory = torch.is_tensor(w_dec := self.decoder)
+        writers = Writers(features, w_dec) if in_memory else self._chosen(features)
+        for m in targets:
+            sums.setdefault((self.name, m), features.new_zeros(()))
+            if writers is not None:
+                sums[self.name, m] = sums[self.name, m] + writers.written(m - self.layer)
+        return sums.pop((self.name, self.layer), None)
+
+    def _chosen(self, features: Features) -> Writers | None:
+        """The features that differ from zero, with their decoders; ``None`` if none does.
+
+        With gradients all features, as these are also of features that are zero.
         """
         if features.is_meta:
-            return Change(features, features.new_empty(self.decoder.shape))
+            return Writers(features, features.new_empty(self.decoder.shape))
         if features.requires_grad or in_forward_mode():
             which = torch.arange(self.n_features, device=features.device)
             w_dec = self.decoder
-            return Change(features, w_dec if torch.is_tensor(w_dec) else w_dec[which])
+            return Writers(features, w_dec if torch.is_tensor(w_dec) else w_dec[which])
         which = (features != 0).flatten(0, -2).any(0).nonzero()[:, 0]
-        return Change(features[..., which], self.decoder[which]) if len(which) else None
+        return Writers(features[..., which], self.decoder[which]) if len(which) else None
 
     def layout(self) -> dict[Place, Recipe]:
-        """The place of its features."""
+        """The places of its features and of its error, which is formed where it is recorded."""
         x = self.reads
 
         def features(part: AttachedLayer, of: Any) -> Features:  # noqa: ANN401 - a Reader
@@ -157,7 +205,17 @@ class AttachedLayer(Attached):
             part=self.path,
             sizes=(("feature", self.n_features),),
         )
-        return {Place(Point.FEATURES, norm=self.name): recipe}
+        error = Recipe(
+            absent_when_fused=True,
+            before_edits=True,
+            reads_since=self.first if self.layer else None,
+            part=self.path,
+            sizes=(("written", len(self.b_dec)),),
+        )
+        return {
+            Place(Point.FEATURES, norm=self.name): recipe,
+            Place(Point.FEATURES_ERROR, norm=self.name): error,
+        }
 
     def recipe_of_output(self, recipe: Recipe) -> Recipe:
         """Stored: it may have changes that no other tensor of the block has."""

@@ -222,9 +222,9 @@ def with_dictionaries(
     has several dictionaries, ``("features", layer, "mlp_out")`` says which.
 
     The features of a cross-layer transcoder write to several layers: an edit of those of one layer
-    changes the outputs of the MLPs of this and of all later layers. Its errors are no places, as
-    they depend on tensors of several layers: :func:`interp.dictionaries.reconstruction_edits`
-    scales them or leaves them out, and ``transcoder.error`` computes them.
+    changes the outputs of the MLPs of this and of all later layers. Its errors depend on features
+    of several layers, so that a forward from a later layer does not have them, and ``record="all"``
+    encodes every layer and stores them.
 
     Args:
         model: the model, which is not changed; the view shares its weights.
@@ -294,8 +294,9 @@ def _layers_of(
         InvalidInput: it is of another model.
     """
     pairs, of_model = transcoder.places(model), transcoder.to(model.device, model.dtype)
+    first, _ = pairs[0]
     return [
-        (writes, AttachedLayer(of_model, layer, _inside(reads), _inside(writes)))
+        (writes, AttachedLayer(of_model, layer, _inside(reads), _inside(writes), first))
         for layer, (reads, writes) in enumerate(pairs)
     ]
 

@@ -78,8 +78,7 @@ def plan_of(  # noqa: PLR0913 - settings by keyword
     if (keep_graph or differentiate) and torch.is_inference_mode_enabled():
         option = "keep_graph=True" if keep_graph else "gradients_of="
         raise InvalidInput(
-            f"{option}: nothing has an autograd graph under torch.inference_mode(); run outside "
-            "of it."
+            f"{option}: torch.inference_mode() records no autograd graph; run outside of it."
         )
     if kernel == "fused" and in_forward_mode():
         raise InvalidInput(
@@ -114,6 +113,7 @@ def places_in(model: Network, span: Span) -> list[Place]:
     stop = len(model.stacks[-1].blocks) if span.stop is None else span.stop
 
     def passed(place: Place) -> bool:
+        place = model.layout[place].reads_since or place
         if place.point is not Point.LOGITS and place.stack != last:
             return True
         if place.layer is not None:
@@ -214,7 +214,7 @@ def _required(model: Network, formed: Collection[Place], recorded: Sequence[Plac
 def _before_edits(
     model: Network, placed: Collection[Place], recorded: Sequence[Place]
 ) -> list[Place]:
-    """The recorded places of edited blocks whose recipes read tensors before their edits."""
-    edited = {(place.stack, place.layer) for place in placed}
-    layout = model.layout
-    return [p for p in recorded if layout[p].before_edits and (p.stack, p.layer) in edited]
+    """The recorded places that follow from tensors before their edits, and from no stored ones."""
+    edited, layout = {(place.stack, place.layer) for place in placed}, model.layout
+    before = [place for place in recorded if layout[place].before_edits]
+    return [p for p in before if layout[p].compute is None or (p.stack, p.layer) in edited]

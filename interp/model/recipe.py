@@ -40,8 +40,9 @@ class Recipe:
         needs: the places that ``compute`` reads.
         absent_when_fused: whether fused kernels skip it unless it is edited or differentiated.
         before_edits: whether the forward computes it from tensors as they are before their edits,
-            so that in a block with edits it must be formed.
+            so that in a block with edits, or if it can only be stored, it must be formed.
         carried: whether its edits reach later blocks by another tensor than the stream.
+        reads_since: the first place of an earlier block that it depends on beside the stream.
         part: path of the owning module below its block (set by the block).
         sizes: sizes of axes that the configuration of the model does not give, by name.
         hook: TransformerLens name below the block, where it differs from the point's own.
@@ -52,6 +53,7 @@ class Recipe:
     absent_when_fused: bool = False
     before_edits: bool = False
     carried: bool = False
+    reads_since: Place | None = None
     part: str = ""
     sizes: tuple[tuple[str, int], ...] = ()
     hook: str | None = None

@@ -66,11 +66,10 @@ class RestartMap:
     def passes(self, place: Place, restarts: Sequence[Restart | None]) -> bool:
         """Whether a forward with these restarts computes ``place``."""
         number = self.stack_of(place)
-        restart, point = restarts[number], None
+        restart = restarts[number]
         if restart is None or restart == self.exit(number):
             return False
-        if restart != ENTRY:
-            point = self.point(number, restart)
+        point = self.point(number, restart)
         first = None if point is None else self._in_model(point.first, number, restart.layer)
         return first is None or self._order[first] <= self._order[place]
 
@@ -135,6 +134,7 @@ class RestartMap:
         ]
 
     def _before(self, number: int, place: Place) -> Restart:
+        place = self.model.layout[place].reads_since or place
         if place.point.value.region == "entry":
             return ENTRY
         if place.layer is None:

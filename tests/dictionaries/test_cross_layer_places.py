@@ -18,7 +18,7 @@ import analyses
 import interp
 from interp import Place, Point, dictionaries, edits, metrics, run, sweep
 from interp.dictionaries import CrossLayerTranscoder, DictionaryTransformer, feature_edits
-from interp.errors import InvalidInput, UnknownPlace
+from interp.errors import InvalidEdit, InvalidInput
 from interp.weights import weight_hash
 
 attached = import_module("tests.dictionaries.test_attached")
@@ -85,6 +85,86 @@ def test_recorded_features_are_those_of_the_transcoder(name, options):
     features = torch.stack([cache_["features", layer] for layer in range(transcoder.n_layers)])
     assert_identical(features, transcoder.encode(x))
     assert_identical(view(*tokens), build(name)(*tokens))
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
+def test_recorded_errors_are_those_of_the_transcoder(name, options):
+    """All, one of a later layer alone, and with features edited, which stay out of the error."""
+    view, transcoder, tokens = viewed(name, options), drawn(name, options), tokens_of(name)
+    pairs = transcoder.places(build(name))
+    plain = run(build(name), *tokens, record=[place for pair in pairs for place in pair]).cache
+    x, y = (torch.stack([plain[place] for place in each]) for each in zip(*pairs, strict=True))
+    errors, last = transcoder.error(x, y), transcoder.n_layers - 1
+    of_view = run(view, *tokens, record="features_error")
+    for layer, error in enumerate(errors):
+        assert_close(of_view.cache["features_error", layer], error)
+    assert_identical(of_view.logits, build(name)(*tokens))
+    alone = run(view, *tokens, record=("features_error", last)).cache["features_error", last]
+    assert_identical(alone, of_view.cache["features_error", last])
+    off = [edits.zero("features", layer=last)]
+    edited = run(view, *tokens, record=("features_error", last), edits=off).cache
+    assert_identical(edited["features_error", last], alone)
+    assert alone.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("layers", "factor", "pos"), [(None, 0.0, None), ([1, 3], 3.0, [1, -1])])
+def test_edits_of_errors_are_reconstructions(layers, factor, pos):
+    """In the forward, swept, and in text that is generated; beside an edit of a feature."""
+    view, transcoder, tokens = deep()
+    of_outputs = dictionaries.reconstruction_edits(transcoder, layers, factor=factor, pos=pos)
+    chosen = range(DEEP) if layers is None else layers
+    places = [edits.scale("features_error", factor, layer=layer, pos=pos) for layer in chosen]
+    expected = run(view, tokens, edits=of_outputs).logits
+    logits = run(view, tokens, edits=places).logits
+    assert_close(logits, expected)
+    assert (logits - view(tokens)).abs().max() > 1e-3
+    (swept,) = sweep(view, tokens, [places], metric=metrics.loss()).values
+    assert_close(swept, metrics.measure(metrics.loss(), expected, view.batch(tokens)))
+    if pos is None:
+        text = view.generate(tokens, max_new_tokens=3, edits=places, stop=())
+        again = run(view, text[:, :-1], edits=places).logits[:, tokens.shape[1] - 1 :].argmax(-1)
+        assert_identical(text[:, tokens.shape[1] :], again)
+        assert not torch.equal(text, view.generate(tokens, max_new_tokens=3))
+
+
+def test_an_error_stays_where_features_of_earlier_layers_are_edited():
+    """y_m changes by what they write to it and by what the MLP makes of the stream, no more."""
+    view, transcoder, tokens = deep()
+    pairs = transcoder.places(view)
+    places = [place for pair in pairs for place in pair]
+    off = [edits.zero("features", layer=0, unit=1), edits.scale("features", 2.0, layer=1, unit=3)]
+    edited = run(view, tokens, record=[*places, "features", "features_error"], edits=off).cache
+    x, y = (torch.stack([edited[place] for place in each]) for each in zip(*pairs, strict=True))
+    features = torch.stack([edited["features", layer] for layer in range(DEEP)])
+    errors = torch.stack([edited["features_error", layer] for layer in range(DEEP)])
+    assert not torch.equal(features[:2], transcoder.encode(x)[:2])
+    assert_close(transcoder.decode(features) + errors, y)
+
+
+def test_an_error_needs_a_forward_of_all_layers_before_it():
+    """One that begins at a later layer does not have it; one that begins at the first does."""
+    view, _, tokens = deep()
+    whole = run(view, tokens, record=["resid_pre", "features_error"]).cache
+    first = interp.Start(0, whole["resid_pre", 0])
+    again = run(view, tokens, record="features_error", start=first).cache
+    assert_close(again["features_error", 3], whole["features_error", 3])
+    later = interp.Start(1, whole["resid_pre", 1])
+    assert ("features", 3) in run(view, tokens, record="all", start=later).cache
+    assert ("features_error", 3) not in run(view, tokens, record="all", start=later).cache
+    with pytest.raises(InvalidInput, match="does not compute it"):
+        run(view, tokens, record=("features_error", 3), start=later)
+    with pytest.raises(InvalidEdit, match="not in the part"):
+        run(view, tokens, edits=[edits.zero("features_error", layer=3)], start=later)
+
+
+def test_a_forward_that_forms_no_error_encodes_no_layer(monkeypatch):
+    view, _, tokens = deep()
+    expected = view(tokens)
+    layer_type = import_module("interp.dictionaries.attached_layer").AttachedLayer
+    monkeypatch.setattr(layer_type, "encode", None)
+    assert_identical(run(view, tokens, record=["resid_post", "mlp_out"]).logits, expected)
+    with pytest.raises(TypeError):
+        run(view, tokens, record=("features_error", 3))
 
 
 @pytest.mark.parametrize("layer", range(DEEP))
@@ -199,6 +279,8 @@ def test_a_sweep_is_whole_forwards(read, large_block, monkeypatch):
         for layer in range(DEEP)
         for unit, pos, factor in ((1, None, 0.0), (4, -1, 2.0), ((2, 6), 2, -1.0))
     ]
+    cases += [edits.zero("features_error", layer=layer, pos=layer - 4) for layer in range(DEEP)]
+    cases += [[edits.zero("features", layer=0, unit=1), edits.zero("features_error", layer=2)]]
     cases += [edits.zero("z", layer=layer, head=1) for layer in range(DEEP)]
     cases += [[edits.zero("features", layer=1), edits.zero("z", layer=3, head=0)]]
     cases += [feature_edits(transcoder, 1, 2)]
@@ -266,6 +348,10 @@ def test_decoders_that_stay_on_disk_give_the_same_edits(tmp_path: Path):
         for view in views
     ]
     assert_close(*gradients)
+    errors = [run(view, ids, record="features_error").cache["features_error", 1] for view in views]
+    assert_close(*errors)
+    estimates = [interp.estimate(view, ids, record="features_error").kept for view in views]
+    assert estimates[0] == estimates[1] > 0
     (tmp_path / "clt" / "W_dec_0.safetensors").unlink()
     assert_identical(run(views[1], ids).logits, model(ids))
     inert = [edits.scale("features", 1.0, layer=0)]
@@ -287,8 +373,6 @@ def test_a_view_has_one_transcoder_beside_other_dictionaries():
     ):
         with pytest.raises(InvalidInput, match=message):
             interp.with_dictionaries(model, wrong)
-    with pytest.raises(UnknownPlace):
-        run(viewed("gpt2"), ids, record=["features_error"])
 
 
 # ---- analyses -----------------------------------------------------------------------------------

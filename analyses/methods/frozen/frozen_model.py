@@ -350,9 +350,15 @@ def places_of_run(
         if layer in with_features:
             outputs.add(replace(step.source(), layer=layer))
     outputs |= set(entry_of(model))
-    neurons = {Place(p, layer) for p in (Point.PRE, Point.POST) for layer in without_neurons}
+    unread = {Place(p, layer) for p in (Point.PRE, Point.POST) for layer in without_neurons}
+    # Errors of cross-layer transcoders, which the forward would form, follow from other places.
+    unread |= {
+        place
+        for place, recipe in model.layout.items()
+        if place.point is Point.FEATURES_ERROR and recipe.compute is None
+    }
     return [
         place
         for place in model.layout
-        if (place.point in points or place in outputs) and place not in neurons
+        if (place.point in points or place in outputs) and place not in unread
     ]
