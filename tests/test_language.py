@@ -18,7 +18,7 @@ NOWHERE = {
     "KV cache": "past",
     "fixed KV": "seen",
     "extend_kv": "recall recalled",
-    "compute_kv": "remember remembered",
+    "fixed_kv": "remember remembered",
     "compact, derive, required places": "holding deriving leaves",
     "weight version": "as_it_was",
     "absent_when_fused": "on_demand",

@@ -331,6 +331,8 @@ class Cache:
         """
         for place in self._named(places):
             if place in self._joins:
+                if place in self._gradients:
+                    self._gradients[place] = self._whole_gradient(place)
                 self._stored[place] = self._whole(place)
                 del self._joins[place]
             elif place not in self._stored:
@@ -393,12 +395,13 @@ class Cache:
             )
         wholes = ((place, self._whole(place)) for place in self._stored)
         stored = {place: whole for place, whole in wholes if self._model.is_writer}
+        gradients = {place: self._whole_gradient(place) for place in self._gradients}
         contents = Contents(
             config=self._model.config,
             weights=self._weight_hash or weight_hash(self._model),
             recorded=list(self._recorded),
             stored=converted(stored, torch.Tensor.detach),
-            gradients=self._gradients,
+            gradients=gradients,
             contexts=self._derive.contexts,
             dtype=self._placement.dtype,
         )
@@ -449,11 +452,17 @@ class Cache:
                 f"No gradient of {place} was recorded; request it with "
                 "run(..., record=[...], gradients_of=metric)."
             )
-        return self._placement.placed(self._gradients[place]).clone()
+        return self._placement.placed(self._whole_gradient(place)).clone()
+
+    def _whole_gradient(self, place: Place) -> Tensor:
+        return self._joined(place, self._gradients[place])
 
     def _whole(self, place: Place) -> Tensor:
-        """The tensor stored at a place; a part is joined with others on the model's device."""
-        tensor, join = self._stored[place], self._joins.get(place)
+        return self._joined(place, self._stored[place])
+
+    def _joined(self, place: Place, tensor: Tensor) -> Tensor:
+        """The tensor at a place; a part is joined with others on the model's device."""
+        join = self._joins.get(place)
         return tensor if join is None else join(tensor.to(self._model.device)).to(tensor.device)
 
     def _derived(self, place: Place, derive: Callable[..., Tensor] | None = None) -> Tensor:

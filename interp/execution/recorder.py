@@ -73,6 +73,11 @@ class Recorder:
             self.stored[place] = value if self.plan.keep_graph else value.detach()
         return value
 
+    def is_edited(self, point: Point) -> bool:
+        """Whether an edit changes or reads the tensor at ``point`` in this scope."""
+        place = self._place(point)
+        return place in self.plan.edits or place in self.plan.read_by_edits
+
     def must_form(self, *points: Point) -> bool:
         """Whether one of ``points`` is edited, stored as formed or differentiated in this scope."""
         if self.plan.explicit and any(point.is_matrix for point in points):

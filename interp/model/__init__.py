@@ -1,6 +1,6 @@
 """The Transformer, part by part; the forward reads like its formula."""
 
-from interp.model.attention.attention import Attention, in_forward_mode
+from interp.model.attention.attention import Attention, SinkSoftmax, in_forward_mode
 from interp.model.attention.mask import Causal, Mask, Masking, Visible
 from interp.model.attention.mask_kinds import Bidirectional, Window
 from interp.model.attentions import AttentionName, Attentions, attentions_of, every_attention
@@ -20,7 +20,7 @@ from interp.model.context import Context, KeysValues, NoKVCache
 from interp.model.embedding_kinds import ProjectedTokens, TokenTypes
 from interp.model.experts import Experts, SharedExperts
 from interp.model.images import ImageInput, Patches
-from interp.model.kv_cache import KVCache, RepeatedKV
+from interp.model.kv_cache import FixedKV, KVCache, RepeatedKV
 from interp.model.linear import DEFAULT, Kernel, Linear
 from interp.model.mean_pooling import MeanPooledNorm
 from interp.model.mlp import MLP, GatedMLP
@@ -62,6 +62,7 @@ __all__ = [
     "ClippedNorm",
     "Context",
     "Experts",
+    "FixedKV",
     "GatedMLP",
     "GridBias",
     "ImageInput",
@@ -98,6 +99,7 @@ __all__ = [
     "Rotary",
     "ScaledNorm",
     "SharedExperts",
+    "SinkSoftmax",
     "SinusoidalPositions",
     "Span",
     "Stack",

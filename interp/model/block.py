@@ -12,7 +12,6 @@ from interp.model.attention.cross_attention import CrossAttention
 from interp.model.attention.mask import Mask
 from interp.model.context import Context
 from interp.model.experts import Experts, mlp_of
-from interp.model.kv_cache import FixedKV
 from interp.model.mlp import MLP
 from interp.model.norm import BlockNorm, Norm
 from interp.model.norm_kinds import norm_of
@@ -102,8 +101,7 @@ class Block(nn.Module):
 
         Keys and values are computed for all columns, everything else for ``columns`` only.
         """
-        k, v = self.attn.compute_kv(self.steps[0].read(x, untouched), context)
-        kv_cache = FixedKV(self.attn, k, v, context.kv_cache)
+        kv_cache = self.attn.fixed_kv(self.steps[0].read(x, untouched), context)
         return self(x[:, columns], context.narrowed(columns, kv_cache))
 
     def layout(self) -> Layout:

@@ -62,6 +62,10 @@ class Experts(Linear):
         per_expert = (Point.EXPERT_GATE, Point.EXPERT_PRE, Point.EXPERT_POST)
         if not (by_weights or tap.must_form(*per_expert)):
             return self.of_chosen(x, weights)
+        return self.of_each(x, weights, tap)
+
+    def of_each(self, x: Stream, weights: Weights, tap: Tap) -> Stream:
+        """Σ_e w_e · MLP_e(x), with every expert run on all tokens."""
         gate, pre = tap(Point.EXPERT_GATE, self.gate(x)), tap(Point.EXPERT_PRE, self.pre(x))
         return self.of_all(weights, tap(Point.EXPERT_POST, self.gating(gate, pre)))
 
@@ -171,22 +175,13 @@ class SharedExperts(Experts):
     def hidden(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """Σ_e w_e(x) · MLP_e(x) + σ(x·w) · MLP_s(x)."""
         routed = super().hidden(x, context, tap)
-        post = tap(Point.POST, self.shared.hidden(x, context, tap))
+        written = self.shared.written(x, context, tap)
         share = tap(Point.SHARED_WEIGHT, self.shared_weight(x))
-        return self.with_shared(routed, share, post)
+        return routed + share * written
 
     def shared_weight(self, x: Stream) -> Float[Tensor, "batch pos one"]:
         """``sigmoid(x @ w)``."""
         return self.linear(x, self.weight_shared, None).sigmoid()
-
-    def with_shared(
-        self,
-        routed: Stream,
-        share: Float[Tensor, "batch pos one"],
-        post: Float[Tensor, "batch pos d_shared"],
-    ) -> Stream:
-        """The output of the routed experts plus the weighted output of the shared one."""
-        return routed + share * self.shared.write(post)
 
     def layout(self, source: Place) -> Layout:
         """The places of the experts, then of the shared one."""
@@ -200,7 +195,7 @@ class SharedExperts(Experts):
 
         def written(experts: SharedExperts, of: Reader) -> Tensor:
             routed = experts.of_chosen(of(source.point, source.norm), of(Point.EXPERT_WEIGHTS))
-            return experts.with_shared(routed, of(share.point), of(post.point))
+            return routed + of(share.point) * experts.shared.write(of(post.point))
 
         return {
             **routed,

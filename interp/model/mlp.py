@@ -101,7 +101,11 @@ class MLP(Linear):
 
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """``act(x @ W_in + b_in) @ W_out + b_out``."""
-        return self.output(self.hidden(x, context, tap), tap)
+        return tap(self.out, self.written(x, context, tap))
+
+    def written(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
+        """Its output, which is not given to ``tap``."""
+        return self.write(tap(Point.POST, self.hidden(x, context, tap)))
 
     def hidden(self, x: Stream, context: Context, tap: Tap = untouched) -> Neurons:  # noqa: ARG002
         """``act(x @ W_in + b_in)``, the activations of the neurons."""

@@ -64,7 +64,7 @@ class Baseline:
         for attention, key, value in chain.from_iterable(self.restart_map.kv_places):
             across = attention.is_cross and not changes_source(edited, key, value)
             if key in self.tensors and (across or (columns > 0 and not attention.is_cross)):
-                stored[attention] = self.tensors[key], self.tensors[value]
+                stored |= attention.cached(self.tensors[key], self.tensors[value])
         return RepeatedKV(stored, copies, columns)
 
 

@@ -1,9 +1,9 @@
 """Attention whose heads are divided among ranks: H(x) = Σ_ranks Σ_h A_h(x) · x · S_h + b_O.
 
 Rows of W_Q, W_K, W_V and columns of W_O are divided by head. Each rank computes z of its heads, and
-the sum over ranks is the first of the two sums of a block. Where queries, keys, values, patterns or
-z are edited, they are joined first, so that edits see all heads; where they are recorded, each rank
-stores those of its heads, which are joined when the cache is read.
+the sum over ranks is the first of the two sums of a block. Queries, keys, values, patterns and z
+are those of its heads, in what it records and in KV caches too; what is edited is joined for the
+edit, which sees all heads (see :class:`~interp.tensor_parallel.parts.TapOfShare`).
 
 Keys and values are divided by key/value head. With more ranks than those, ranks hold copies of
 them, and the query heads of each are divided.
@@ -12,26 +12,25 @@ them, and the query heads of each are divided.
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.errors import InvalidInput
 from interp.model import (
     Attention,
-    ClippedNorm,
     Context,
+    FixedKV,
     KeyHeads,
     KeysValues,
     Masking,
-    NoKVCache,
-    Norm,
     PositionBias,
     PositionScheme,
-    ScaledNorm,
+    SinkSoftmax,
     Stream,
     Tap,
     untouched,
 )
 from interp.points import Place, Point
+from interp.tensor_parallel.norms import is_joint, norm_of_share
 from interp.tensor_parallel.parts import ShardedPart, Split, Splits, tap_of_share, with_local
 from interp.tensor_parallel.ranks import Ranks, Shares
 
@@ -66,11 +65,13 @@ class OfHeads(PositionScheme):
 
     Attributes:
         whole: the scheme of all heads.
+        ranks: the ranks.
         first: the first head.
         stop: the head after the last one.
     """
 
     whole: PositionScheme
+    ranks: Ranks
     first: int
     stop: int
 
@@ -90,7 +91,26 @@ class OfHeads(PositionScheme):
     def bias(self, context: Context) -> PositionBias | None:
         """The bias of these heads."""
         bias = self.whole.bias(context)
-        return None if bias is None else bias[:, self.first : self.stop]
+        return None if bias is None else self.ranks.copied(bias)[:, self.first : self.stop]
+
+
+class SinksOfHeads(SinkSoftmax):
+    """The softmax of some heads, each with its sink.
+
+    Args:
+        whole: the softmax of all heads.
+        heads: the heads of each rank.
+        ranks: the ranks.
+    """
+
+    def __init__(self, whole: SinkSoftmax, heads: Shares, ranks: Ranks) -> None:
+        nn.Module.__init__(self)
+        self.whole, self.heads, self.ranks = whole, heads, ranks
+
+    @property
+    def sinks(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The sinks of these heads."""
+        return self.ranks.select(self.ranks.copied(self.whole.sinks), self.heads, 0)
 
 
 class ShardedAttention(ShardedPart, Attention):
@@ -100,24 +120,31 @@ class ShardedAttention(ShardedPart, Attention):
         local: the attention of this rank's heads.
         heads: the query heads of each rank.
         keys: the key/value heads of each rank.
-        by_head: whether nothing but the sum over heads joins heads, so that a rank can compute z
-            of its heads alone (not with norms over all heads, or sinks).
     """
 
     local: Attention
     heads: Shares
     keys: Shares
-    by_head: bool
 
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """H(x)."""
-        alone = self.by_head and isinstance(context.kv_cache, NoKVCache)
         axes = {"head": self.heads, "kv_head": self.keys}
-        of_share = tap_of_share(tap, self._hidden_points, axes, self.ranks) if alone else None
-        if of_share is None:
-            return super().forward(x, context, tap)
+        of_share = tap_of_share(tap, self._divided_points, axes, self.ranks)
+        if self.is_cross and context.encoder_output is not None:
+            context = context.with_encoder(self.ranks.copied(context.encoder_output))
         z = self.local.hidden(self.ranks.copied(x), context, of_share)
         return tap(self.points.out, self._sum(of_share(self.points.z, z), of_share))
+
+    def fixed_kv(self, x: Stream, context: Context) -> FixedKV:
+        """Keys and values of this rank's heads in all columns."""
+        return self.local.fixed_kv(self.ranks.copied(x), context)
+
+    def cached(self, k: KeyHeads, v: KeyHeads) -> dict[object, KeysValues]:
+        """Keys and values of this rank's heads, which ``local`` reads."""
+        k, v = (self.ranks.share(x, self.keys, 2) for x in (k, v))
+        return {self.local: (k, v)}
+
+    # ---- of all heads, as analyses and recipes compute them -----------------------------------
 
     def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Tensor, KeyHeads, KeyHeads]:
         """Queries, keys and values of all heads."""
@@ -133,12 +160,7 @@ class ShardedAttention(ShardedPart, Attention):
             return tap(at.k, k), tap(at.v, v)
 
         q = tap(at.q, self._joined(x, 0, self.heads).unflatten(-1, (-1, self.d_head)))
-        return q, *context.kv_cache.fixed(self, keys_and_values)
-
-    def compute_kv(self, x: Stream, context: Context) -> KeysValues:
-        """Keys and values of all columns and heads."""
-        k, v = self._keys_and_values(x)
-        return self.extend_kv(self.positions.key(self.k_norm(k), context, untouched), v, context)
+        return q, *keys_and_values()
 
     def write(self, z: Tensor, tap: Tap = untouched) -> Stream:
         """Σ_h z_h W_O + b_O."""
@@ -175,10 +197,11 @@ class ShardedAttention(ShardedPart, Attention):
         return self.ranks.joined(part, shares.times(self.d_head), -1)
 
     @property
-    def _hidden_points(self) -> set[Point]:
-        """The points before z W_O is summed over heads, and those that heads are formed from."""
-        before = {place.point for place in self.layout(Place(self.points.q))}
-        return before - {self.points.out}
+    def _divided_points(self) -> set[Point]:
+        """The points of tensors of each head."""
+        points = {place.point for place in self.layout(Place(self.points.q))}
+        joint = [norm for norm in (self.q_norm, self.k_norm) if is_joint(norm)]
+        return points - {self.points.out} - {norm.points.scale for norm in joint}
 
 
 def splits_of(attn: Attention, ranks: Ranks) -> Splits:
@@ -198,16 +221,13 @@ def splits_of(attn: Attention, ranks: Ranks) -> Splits:
 def shard(attn: Attention, splits: Splits, ranks: Ranks) -> None:
     """Make an attention, whose weights are this rank's already, a :class:`ShardedAttention`."""
     heads, keys = head_shares(attn.n_heads, attn.kv_heads, ranks.size)
-    by_head = not attn.has_sinks and all(map(_is_by_head, (attn.q_norm, attn.k_norm)))
     part, local = with_local(attn, ShardedAttention, splits, ranks)
-    part.heads, part.keys, part.by_head = heads, keys, by_head
+    part.heads, part.keys = heads, keys
     these = heads.of_rank[ranks.rank]
     local.n_heads, local.kv_heads = len(these), len(keys.of_rank[ranks.rank])
-    local.positions = OfHeads(attn.positions, int(these[0]), int(these[-1]) + 1)
+    local.positions = OfHeads(attn.positions, ranks, int(these[0]), int(these[-1]) + 1)
     local.masking = Masking(attn.masking.mask, local.positions)
-
-
-def _is_by_head(norm: Norm) -> bool:
-    """Whether a norm of queries or keys normalizes each head by itself, with one gain for all."""
-    before_clip = norm.norm if isinstance(norm, ClippedNorm) else norm
-    return not isinstance(before_clip, ScaledNorm) or len(before_clip.shape) == 1
+    local.q_norm = norm_of_share(attn.q_norm, heads, ranks)
+    local.k_norm = norm_of_share(attn.k_norm, keys, ranks)
+    if isinstance(attn.softmax, SinkSoftmax):
+        local.softmax = SinksOfHeads(attn.softmax, heads, ranks)

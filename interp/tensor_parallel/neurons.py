@@ -2,9 +2,9 @@
 
     MLP(x) = Σ_ranks act(x·W_in + b_in)·W_out + b_out        Σ_e w_e(x)·MLP_e(x) = Σ_ranks Σ_e …
 
-The sum over ranks is the second of the two sums of a block. Where neurons are edited, those of all
-ranks are joined first; where they are recorded, each rank stores its share. Neurons of a mixture
-are joined for both; its router is on all ranks.
+The sum over ranks is the second of the two sums of a block. Where neurons are recorded, each rank
+stores its share; where they are edited, they are joined for the edit. The router of a mixture is on
+all ranks.
 """
 
 from torch import Tensor
@@ -16,6 +16,7 @@ from interp.tensor_parallel.parts import ShardedPart, Split, Splits, tap_of_shar
 from interp.tensor_parallel.ranks import Ranks, Shares
 
 NEURONS = {Point.PRE, Point.GATE, Point.POST}
+OF_EXPERTS = {Point.EXPERT_PRE, Point.EXPERT_GATE, Point.EXPERT_POST}
 
 
 class ShardedMLP(ShardedPart, MLP):
@@ -29,13 +30,11 @@ class ShardedMLP(ShardedPart, MLP):
     local: MLP
     shares: Shares
 
-    def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
+    def written(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """The output of all neurons."""
         of_share = tap_of_share(tap, NEURONS, {"d_mlp": self.shares}, self.ranks)
-        if of_share is None:
-            return super().forward(x, context, tap)
         post = self.local.hidden(self.ranks.copied(x), context, of_share)
-        return tap(self.out, self._sum(of_share(Point.POST, post)))
+        return self._sum(of_share(Point.POST, post))
 
     def pre(self, x: Stream) -> Tensor:
         """x·W_in + b_in of all neurons."""
@@ -74,8 +73,16 @@ class ShardedExperts(ShardedPart, Experts):
 
     def of_chosen(self, x: Stream, weights: Tensor) -> Stream:
         """Σ_e w_e · MLP_e(x), with each expert run only on the tokens with a nonzero weight."""
+        x, of_local = self.ranks.copied(x), self.ranks.share(weights, self.shares, -1)
+        # No token may be routed to the experts of this rank.
+        written = self.ranks.depending(self.local.of_chosen(x, of_local), x, of_local)
+        return self.ranks.summed(written)
+
+    def of_each(self, x: Stream, weights: Tensor, tap: Tap) -> Stream:
+        """Σ_e w_e · MLP_e(x), with every expert run on all tokens."""
+        of_share = tap_of_share(tap, OF_EXPERTS, {"expert": self.shares}, self.ranks)
         of_local = self.ranks.share(weights, self.shares, -1)
-        return self.ranks.summed(self.local.of_chosen(self.ranks.copied(x), of_local))
+        return self.ranks.summed(self.local.of_each(self.ranks.copied(x), of_local, of_share))
 
     def gate(self, x: Stream) -> Tensor:
         """``x @ W_gate + b_gate`` for every expert."""

@@ -6,7 +6,7 @@ weights are joined from all ranks, as a copy.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, TypeVar, cast
 
@@ -113,38 +113,70 @@ def _whole(name: str, part: Any) -> Tensor | None:  # noqa: ANN401 - any sharded
 
 def tap_of_share(
     tap: Tap, points: Collection[Point], axes: Mapping[str, Shares], ranks: Ranks
-) -> Tap | None:
-    """The tap with which a rank computes its share of the part in scope alone, and stores that.
+) -> Tap:
+    """The tap of a part of which this rank computes its share alone.
 
     Args:
         tap: the tap of the forward.
         points: the points of tensors that are divided.
         axes: which indices each rank holds, by the name of the axis that is divided.
         ranks: the ranks.
-
-    Returns:
-        The tap; ``None`` if the forward must join the tensors: they are edited, read by edits or
-        recorded with gradients or their graph, or the tap is not that of a run.
     """
-    if not isinstance(tap, Recorder):
-        return tap if type(tap) is Untouched else None
-    plan, stack = tap.plan, tap.stack if tap.plan.paired else None
-    differentiated = (plan.stored, plan.must_form) if plan.differentiate or plan.keep_graph else ()
-    if any(
-        place.point in points and place.layer == tap.layer and place.stack == stack
-        for places in (plan.edits, plan.read_by_edits, *differentiated)
-        for place in places
-    ):
-        return None
-    return tap.scoped(join_of=partial(_join_of, axes, ranks))
+    return tap if type(tap) is Untouched else TapOfShare(tap, points, axes, ranks)
 
 
-def _join_of(axes: Mapping[str, Shares], ranks: Ranks, place: Place) -> Join:
+@dataclass(frozen=True, eq=False)
+class TapOfShare:
+    """Takes this rank's share of tensors, where the tap of the forward takes whole ones.
+
+    Each rank stores its share of what is recorded, with gradients or their graph too; shares are
+    joined when the cache is read. A tensor that is edited, or that an edit reads, is joined first,
+    as edits see all of it, and this rank goes on with its share.
+
+    Attributes:
+        tap: the tap of the forward.
+        points: the points of tensors that are divided.
+        axes: which indices each rank holds, by the name of the axis that is divided.
+        ranks: the ranks.
+    """
+
+    tap: Tap
+    points: Collection[Point]
+    axes: Mapping[str, Shares]
+    ranks: Ranks
+
+    def __call__(self, point: Point, value: Tensor) -> Tensor:
+        """The share that goes on, given that of the tensor at ``point``."""
+        if point not in self.points:
+            return self.tap(point, value)
+        (divided,) = self.axes.keys() & point.axes
+        shares, axis = self.axes[divided], point.axes.index(divided)
+        if isinstance(self.tap, Recorder) and not self._is_joined(self.tap, point, shares):
+            join_of = partial(_join_of, shares, axis, self.ranks)
+            return self.tap.scoped(join_of=join_of)(point, value)
+        whole = self.tap(point, self.ranks.joined(value, shares, axis))
+        return self.ranks.share(whole, shares, axis)
+
+    @staticmethod
+    def _is_joined(recorder: Recorder, point: Point, shares: Shares) -> bool:
+        """Whether ranks take the whole tensor: also where copies have a part of its gradient."""
+        has_parts = recorder.plan.differentiate and shares.has_copies
+        return recorder.is_edited(point) or (has_parts and recorder.must_form(point))
+
+    def must_form(self, *points: Point) -> bool:
+        """As of the tap of the forward."""
+        return self.tap.must_form(*points)
+
+    def scoped(self, **scope: object) -> "TapOfShare":
+        """The same tap for another part of the model."""
+        return replace(self, tap=self.tap.scoped(**scope))
+
+
+def _join_of(shares: Shares, axis: int, ranks: Ranks, place: Place) -> Join:
     """How the shares of the tensor at a place are joined, when all ranks read it."""
-    (divided,) = axes.keys() & place.point.axes
 
     def join(share: Tensor) -> Tensor:
         ranks.check_alike(str(place))
-        return ranks.join(share, axes[divided], place.point.axes.index(divided))
+        return ranks.joined(share, shares, axis)
 
     return join

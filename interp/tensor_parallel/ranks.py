@@ -6,7 +6,7 @@ Each process has a rank. Four functions and their gradients are all that a shard
     copied(x)        x                              gradient: Σ over ranks
     summed(y)        Σ over ranks                   gradient: unchanged
     joined(y, s)     the shares s of all ranks      gradient: the share of this rank
-    share(x, s)      the share of this rank         gradient: the shares of all ranks
+    share(x, s)      the share of this rank         gradient: the shares of all ranks, copies added
 
 All ranks must call them in the same order: whatever runs a sharded model runs on all ranks.
 """
@@ -61,6 +61,11 @@ class Shares:
     def total(self) -> int:
         """Number of indices of the axis."""
         return int(torch.cat(self.of_rank).max()) + 1
+
+    @cached_property
+    def has_copies(self) -> bool:
+        """Whether several ranks hold the same index."""
+        return sum(map(len, self.of_rank)) > self.total
 
     @cached_property
     def largest(self) -> int:
@@ -123,6 +128,14 @@ class Ranks:
             return _Share.apply(x, self, shares, axis)
         return self.select(x, shares, axis)
 
+    def depending(self, y: Tensor, *inputs: Tensor) -> Tensor:
+        """``y``, as a function of ``inputs`` even where this rank did not read them.
+
+        Their gradient is then zero, and this rank takes part in what their gradients exchange.
+        """
+        differentiated = any(map(_has_gradient, inputs))
+        return _Depending.apply(y, *inputs) if differentiated else y
+
     # ---- without gradients --------------------------------------------------------------------
 
     def sum(self, y: Tensor) -> Tensor:
@@ -151,6 +164,15 @@ class Ranks:
 
         self._run("all_gather", padded, gather)
         return gathered.index_select(0, shares.sources.to(y.device)).movedim(0, axis)
+
+    def added(self, y: Tensor, shares: Shares, axis: int) -> Tensor:
+        """The tensor of which each rank has its share: the sum where several have an index."""
+        if not shares.has_copies:
+            return self.join(y, shares, axis)
+        shape = list(y.shape)
+        shape[axis] = shares.total
+        indices = shares.of_rank[self.rank].to(y.device)
+        return self.sum(y.new_zeros(shape).index_copy(axis, indices, y.detach()))
 
     def select(self, x: Tensor, shares: Shares, axis: int) -> Tensor:
         """The share of this rank along ``axis``: a view if its indices are consecutive."""
@@ -298,4 +320,15 @@ class _Share(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401  # pyright: ignore[reportIncompatibleMethodOverride]
-        return ctx.ranks.join(grad, ctx.shares, ctx.axis), None, None, None
+        return ctx.ranks.added(grad, ctx.shares, ctx.axis), None, None, None
+
+
+class _Depending(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, *inputs: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.shapes = [(x.shape, x.dtype) for x in inputs]
+        return y.view_as(y)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:  # noqa: ANN401  # pyright: ignore[reportIncompatibleMethodOverride]
+        return grad, *(grad.new_zeros(shape, dtype=dtype) for shape, dtype in ctx.shapes)

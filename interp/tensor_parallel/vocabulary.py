@@ -38,14 +38,16 @@ class ShardedStack(ShardedPart, Stack):
         rows = self.local.weight_e
         if rows is None:
             return self.tokens(batch, context, None)
-        # One more row of zeros stands for the tokens of other ranks; scales and projections, which
-        # have no bias, keep it zero.
+        # One more row of zeros stands for the tokens of other ranks.
         first, count = int(self.splits["weight_e"].shares.of_rank[self.ranks.rank][0]), len(rows)
-        ids = batch.ids - first
+        ids = batch.ids[:, context.offset :] - first
         is_own = (ids >= 0) & (ids < count)
-        of_rank = replace(batch, ids=torch.where(is_own, ids, count))
         table = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
-        return self.ranks.summed(self.tokens(of_rank, context, table))
+        embedded = self.ranks.summed(F.embedding(torch.where(is_own, ids, count), table))
+        # Scales and projections of all ranks read them as a table with a row for each token.
+        row_of = torch.zeros_like(batch.ids)
+        row_of[:, context.offset :] = torch.arange(ids.numel(), device=ids.device).view_as(ids)
+        return self.tokens(replace(batch, ids=row_of), context, embedded.flatten(0, 1))
 
 
 class ShardedUnembedding(ShardedPart, Unembedding):

@@ -22,9 +22,13 @@ import interp
 from interp import edits, metrics
 from interp.errors import InvalidInput
 from interp.tensor_parallel import Ranks
+from interp.tensor_parallel.parts import LOCAL
+from interp.tensor_parallel.sharded import plan_of
 from interp.weights import weight_hash
 
 Differences = dict[str, float]
+DIVIDED = {"head", "kv_head", "d_mlp", "expert"}
+"""Axes that are divided among ranks."""
 DIFFERENTIATED: dict[str, Any] = {"record": "all", "gradients_of": metrics.logit(1)}
 """Options of a run that also has the gradients of all places."""
 
@@ -41,11 +45,19 @@ def of_runs(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any)
     ]
     if interp.Place(interp.Point.POST) in last.block(layer).layout():
         changed.append(edits.zero("post", layer=layer, unit=1, **stack))
+    everywhere = [
+        edits.apply(as_where(place), _weighted(axes[0]))
+        for place in whole.layout
+        if (place.layer, place.stack) == (layer, last.name_in_places)
+        and (axes := [n for n, axis in enumerate(place.point.axes) if axis in DIVIDED])
+    ]
     kinds: dict[str, dict[str, Any]] = {
         "recorded": {"record": "all"},
         "explicit": {"record": "pattern", "kernel": "explicit"},
         "edited": {"record": "all", "edits": changed},
+        "edited everywhere": {"record": "all", "edits": everywhere},
         "differentiated": DIFFERENTIATED,
+        "edited and differentiated": DIFFERENTIATED | {"edits": everywhere},
     }
     differences = {"plain": distance(sharded(*tokens), whole(*tokens))}
     sharded.ranks.sent.clear()
@@ -61,9 +73,20 @@ def of_runs(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any)
         pairs = [(ours.require_logits(), theirs.require_logits())]
         pairs += [(ours.cache[place], theirs.cache[place]) for place in theirs.cache]
         differences[kind] = max(distance(*pair) for pair in pairs)
-        if options is DIFFERENTIATED:
-            differences["gradients"] = of_gradients(ours.cache, theirs.cache, whole, tokens)
+        if "gradients_of" in options:
+            caches = (ours.cache, theirs.cache)
+            differences[f"gradients, {kind}"] = of_gradients(*caches, whole, tokens, options)
     return differences
+
+
+def _weighted(axis: int) -> Any:
+    """Multiplies the entries along an axis by different numbers."""
+
+    def weighted(x: torch.Tensor, _: Any) -> torch.Tensor:
+        factors = torch.linspace(0.7, 1.3, x.shape[axis], dtype=x.dtype)
+        return x * factors.view([-1 if n == axis else 1 for n in range(x.ndim)])
+
+    return weighted
 
 
 def of_gradients(
@@ -71,6 +94,7 @@ def of_gradients(
     theirs: interp.Cache,
     whole: interp.Transformer,
     tokens: Any,
+    options: Any,
 ) -> float:
     """How much farther gradients of ranks are from those in float64 than gradients of one process.
 
@@ -79,7 +103,7 @@ def of_gradients(
     expected = theirs
     if whole.W_E.dtype != torch.float64:
         double = [x.double() if x.is_floating_point() else x for x in tokens]
-        expected = interp.run(copy.deepcopy(whole).double(), *double, **DIFFERENTIATED).cache
+        expected = interp.run(copy.deepcopy(whole).double(), *double, **options).cache
     names = [(f"{place.point.label}_grad", *as_where(place)[1:]) for place in expected]
     of_ours, of_theirs = (
         max(distance(cache[name].double(), expected[name]) for name in names)
@@ -92,13 +116,59 @@ def of_parts(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any
     """Whether a rank stores the queries and keys of its heads: copies, where there are few keys."""
     last = whole.stacks[-1]
     attn: Any = sharded.stacks[-1].block(0).attn
-    shares = {"q": attn.local.n_heads / attn.n_heads, "k": attn.local.kv_heads / attn.kv_heads}
-    wrong = 0.0
+    heads = attn.local.n_heads / attn.n_heads
+    shares = {"q": heads, "k": attn.local.kv_heads / attn.kv_heads, "z": heads}
+    wrong = {"bytes": 0.0, "bytes, differentiated": 0.0}
     for name, share in shares.items():
         place = interp.Place(interp.Point[name.upper()], 0, stack=last.name_in_places)
-        ours, theirs = (interp.run(m, *tokens, record=[place]).cache for m in (sharded, whole))
-        wrong += abs(ours.nbytes - theirs.nbytes * (share if attn.by_head else 1))
-    return {"bytes": wrong}
+        has_copies = name == "k" and attn.keys.has_copies  # which have a part of the gradient each
+        kinds: dict[str, tuple[float, dict[str, Any]]] = {
+            "bytes": (share, {}),
+            "bytes, differentiated": (
+                1.0 if has_copies else share,
+                {"gradients_of": metrics.logit(1)},
+            ),
+        }
+        for kind, (stored, options) in kinds.items():
+            ours, theirs = (
+                interp.run(m, *tokens, record=[place], **options).cache for m in (sharded, whole)
+            )
+            wrong[kind] += abs(ours.nbytes - theirs.nbytes * stored)
+    return wrong
+
+
+def of_weight_gradients(
+    sharded: interp.Transformer, whole: interp.Transformer, tokens: Any
+) -> Differences:
+    """Gradients with respect to weights, of a number that reads the logits and a cache."""
+    last = whole.stacks[-1]
+    places = [
+        interp.Place(point, len(last.blocks) - 1, stack=last.name_in_places)
+        for point in (interp.Point.PATTERN, interp.Point.K)
+    ]
+    plan, ranks = plan_of(whole, sharded.ranks), sharded.ranks
+    for model in (sharded, whole):
+        model.requires_grad_()
+        model.zero_grad()
+        run = interp.run(model, *tokens, record=places, keep_graph=True)
+        read = sum(run.cache[place].square().mean() for place in places)
+        (run.require_logits()[..., 1].mean() + read).backward()
+    ours = dict(sharded.named_parameters(remove_duplicate=False))
+    pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for name, weight in whole.named_parameters():
+        part, _, attribute = name.rpartition(".")
+        split = plan.get(part, {}).get(attribute)
+        of_rank = ours[name if split is None else f"{part}.{LOCAL}.{attribute}"]
+        if weight.grad is not None and weight.grad.any():
+            # An expert to which no token is routed has none.
+            computed = torch.zeros_like(of_rank) if of_rank.grad is None else of_rank.grad
+            if split is not None:
+                computed = ranks.added(computed, split.shares, split.axis)
+            pairs.append((computed, weight.grad))
+    for model in (sharded, whole):
+        model.zero_grad()
+        model.requires_grad_(False)
+    return {"gradients of weights": max(distance(*pair) for pair in pairs)}
 
 
 def of_sweep(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any) -> Differences:
@@ -138,6 +208,8 @@ def of_architecture(name: str, dtype: torch.dtype) -> Differences:
     sharded = interp.parallel(whole)
     differences = of_runs(sharded, whole, tokens) | of_sweep(sharded, whole, tokens)
     differences |= of_weights(sharded, whole) | of_parts(sharded, whole, tokens)
+    if dtype == torch.float64:
+        differences |= of_weight_gradients(sharded, whole, tokens)
     if name in GENERATORS:
         ours, theirs = (model.generate(*tokens, max_new_tokens=3) for model in (sharded, whole))
         differences["generated"] = 0.0 if torch.equal(ours, theirs) else 1.0

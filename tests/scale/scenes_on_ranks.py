@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 import interp
 from interp import edits, metrics
 from interp.errors import InterpError
+from interp.model import KVCache
 from interp.tensor_parallel import Ranks, block_bytes
 
 TIMEOUT = 20.0
@@ -44,9 +45,42 @@ def traffic(_: Path) -> dict[str, object]:
     model.ranks.sent.clear()
     model(tokens)
     plain = dict(model.ranks.sent)
+    model.ranks.sent.clear()
     interp.run(model, tokens, edits=[edits.zero("z", layer=0, head=1)])
     expected = block_bytes(model.config, 3, 5, torch.float64) * 2  # of two layers
-    return {"plain": plain, "edited": dict(model.ranks.sent), "of blocks": expected}
+    attn: Any = model.stacks[0].block(0).attn
+    z_bytes = 3 * 5 * attn.heads.largest * attn.d_head * 8
+    sent = {"plain": plain, "edited": dict(model.ranks.sent)}
+    return {**sent, "of blocks": expected, "of z": z_bytes}
+
+
+def generation(_: Path) -> dict[str, object]:
+    """Texts of ranks and of one process, the heads of the KV cache, and bytes of each token."""
+    whole, tokens = build("llama"), tokens_of("llama", batch=3, pos=5)[0]
+    model = interp.parallel(whole)
+    changes = [edits.scale("z", 3.0, layer=0, head=1)]
+    extend, heads = KVCache.extend, set[int]()
+
+    def extended(cache: Any, owner: Any, k: torch.Tensor, v: torch.Tensor) -> Any:
+        heads.update([k.shape[2], v.shape[2]])
+        return extend(cache, owner, k, v)
+
+    def texts(**options: Any) -> list[torch.Tensor]:
+        with mock.patch.object(KVCache, "extend", extended):
+            text = model.generate(tokens, max_new_tokens=6, stop=(), **options)
+        return [text, whole.generate(tokens, max_new_tokens=6, stop=(), **options)]
+
+    model.ranks.sent.clear()
+    ours, theirs = texts()
+    sent = dict(model.ranks.sent)
+    ours_edited, theirs_edited = texts(edits=changes)
+    return {
+        "same": [torch.equal(ours, theirs), torch.equal(ours_edited, theirs_edited)],
+        "edited is another": not torch.equal(theirs, theirs_edited),
+        "heads": sorted(heads),
+        "sent": sent,
+        "of blocks": block_bytes(model.config, 3, 5 + 5, torch.float64) * 2,
+    }
 
 
 def recording(files: Path) -> dict[str, object]:
@@ -176,7 +210,7 @@ def _changed(model: interp.Transformer, by: int) -> interp.Transformer:
     return model
 
 
-EVERY = (traffic, recording, folder, harvest, mesh, refusals, dead, late)
+EVERY = (traffic, generation, recording, folder, harvest, mesh, refusals, dead, late)
 SCENES = {scene.__name__: scene for scene in EVERY}
 
 if __name__ == "__main__":

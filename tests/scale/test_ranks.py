@@ -127,18 +127,29 @@ def scenes(tmp_path_factory) -> list[dict[str, Any]]:
     """What each of two ranks saw."""
     folder = tmp_path_factory.mktemp("scenes")
     build("llama").save(folder / "model")
-    names = ("traffic", "recording", "folder", "harvest", "mesh", "refusals", "dead")
+    names = ("traffic", "generation", "recording", "folder", "harvest", "mesh", "refusals", "dead")
     return on_ranks(2, "scenes_on_ranks", folder, *names)
 
 
 def test_a_plain_forward_gives_the_bytes_of_the_formula(scenes):
-    """Two sums for each block, and one for the embedding; more where heads are edited."""
+    """Two sums for each block, and one for the embedding; and z of a layer where it is edited."""
     for seen in (every["traffic"] for every in scenes):
         embedding = 3 * 5 * 12 * 8
         assert seen["plain"]["all_reduce"] == seen["of blocks"] + embedding
         vocabulary = 3 * 5 * 7 * 8  # the larger share of 13 tokens
         assert seen["plain"]["all_gather"] == vocabulary
-        assert seen["edited"]["all_gather"] > 2 * vocabulary
+        assert seen["edited"]["all_gather"] == vocabulary + seen["of z"]
+        assert seen["edited"]["all_reduce"] == seen["plain"]["all_reduce"]
+
+
+def test_text_is_generated_from_keys_and_values_of_each_ranks_heads(scenes):
+    """The text of one process, with edits too; of a token the bytes of a forward are exchanged."""
+    for seen in (every["generation"] for every in scenes):
+        assert seen["same"] == [True, True]
+        assert seen["edited is another"]
+        assert seen["heads"] == [1]
+        embeddings = 3 * (5 + 5) * 12 * 8
+        assert seen["sent"]["all_reduce"] == seen["of blocks"] + embeddings
 
 
 def test_a_rank_stores_its_part_of_a_recording(scenes):

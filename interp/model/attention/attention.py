@@ -31,7 +31,8 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp.config import AttentionConfig
 from interp.model.attention.mask import Mask, Masking
 from interp.model.attention.weights import HeadWeights
-from interp.model.context import Context
+from interp.model.context import Context, KeysValues
+from interp.model.kv_cache import FixedKV
 from interp.model.norm import KEYS, QUERIES
 from interp.model.norm_kinds import Clip, head_norm
 from interp.model.positions.scheme import PositionScheme
@@ -137,12 +138,17 @@ class Attention(HeadWeights):
         """Keys and values of all columns, given those of the computed columns."""
         return context.kv_cache.extend(self, k, v)
 
-    def compute_kv(self, x: Stream, context: Context) -> tuple[Tensor, Tensor]:
+    def fixed_kv(self, x: Stream, context: Context) -> FixedKV:
         """Keys and values of all columns, given the attention's input at the computed columns."""
         bias, first = self.joint_bias(), self.n_heads * self.d_head
         joint = self.linear(x, self.weight_qkv[first:], None if bias is None else bias[first:])
         k, v = joint.unflatten(-1, (-1, self.d_head)).chunk(2, dim=2)
-        return self.extend_kv(self.positions.key(self.k_norm(k), context, untouched), v, context)
+        k = self.positions.key(self.k_norm(k), context, untouched)
+        return FixedKV(self, *self.extend_kv(k, v, context), context.kv_cache)
+
+    def cached(self, k: KeyHeads, v: KeyHeads) -> dict[object, KeysValues]:
+        """Keys and values as a KV cache has them, by the part that reads them there."""
+        return {self: (k, v)}
 
     def mix(
         self, q: Heads, k: KeyHeads, v: KeyHeads, context: Context, tap: Tap = untouched
