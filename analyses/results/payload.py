@@ -75,7 +75,7 @@ def reduced(
 def nbytes(value: Any) -> int:  # noqa: ANN401 - a result or a part of one
     """Size of a result in bytes: of its tensors, tables, texts and what contains them."""
     if isinstance(value, Tensor | TensorData):
-        return (value if isinstance(value, Tensor) else value.tensor).nbytes
+        return value.nbytes
     if isinstance(value, pd.DataFrame):
         return int(value.memory_usage(deep=True).sum())
     if is_dataclass(value):

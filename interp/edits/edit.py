@@ -148,7 +148,7 @@ def values_of(edit: Edit) -> TensorData | None:
 def may_vary_by_position(edit: Edit) -> bool:
     """Whether an edit's values have an axis that may be positions: any but the last may be."""
     values = values_of(edit)
-    return values is not None and values.tensor.ndim > 1
+    return values is not None and len(values.shape) > 1
 
 
 @dataclass(frozen=True)

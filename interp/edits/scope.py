@@ -37,10 +37,10 @@ def batch_split(edit: Edit, place: Place) -> BatchSplit:
     if values is None:
         return BatchSplit.ROWS_REPADDED
     place, select = edit.axes_of_values(place)
-    shape = aligned_shape(values.tensor.shape, select, place)
+    shape = aligned_shape(values.shape, select, place)
     axes = list(zip(place.point.axes, select.per_axis(place), shape, strict=False))
     along = {axis for axis, which, size in axes if size > 1 and which is None}
-    along |= exceeds_selection(values.tensor.shape, select, place)
+    along |= exceeds_selection(values.shape, select, place)
     if along.isdisjoint({"batch", *TOKEN_AXES}):
         return BatchSplit.ROWS_REPADDED
     return BatchSplit.ROWS
@@ -49,10 +49,10 @@ def batch_split(edit: Edit, place: Place) -> BatchSplit:
 def for_rows(edit: Edit, place: Place, rows: Sequence[int], n: int) -> Edit:
     """The edit for some of ``n`` rows: values with one entry per row are restricted to these."""
     values = values_of(edit)
-    if values is None or (len(rows) == n and list(rows) == list(range(n))):
+    if values is None:
         return edit
     place, select = edit.axes_of_values(place)
-    shape = aligned_shape(values.tensor.shape, select, place)
+    shape = aligned_shape(values.shape, select, place)
     if shape[0] != n or n == 1:
         return edit
     return replace(edit, values=values.rows(rows))  # pyright: ignore[reportCallIssue] - kinds with values
@@ -69,7 +69,7 @@ def first_changed_column(edit: Edit, place: Place, batch: Batch) -> int:
     if edit.select.pos is None or averages:
         return 0
     place, select = edit.axes_of_values(place)
-    if values is not None and exceeds_selection(values.tensor.shape, select, place):
+    if values is not None and exceeds_selection(values.shape, select, place):
         return 0
     real = batch.is_real
     columns = [column_of(real, position) for position in as_tuple(edit.select.pos)]

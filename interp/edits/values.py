@@ -38,7 +38,7 @@ def broadcast_values(
     """
     if not isinstance(values, TensorData):
         return torch.full_like(old, values)
-    tensor = (values.in_graph() if torch.is_grad_enabled() else values.tensor).to(old.device)
+    tensor = values.on(old.device)
     if tensor.dtype != old.dtype:
         raise InvalidEdit(
             f"{site.place}: the values are {tensor.dtype}, the activations {old.dtype}; "
@@ -53,7 +53,7 @@ def broadcast_values(
         single = _single_index_axes(select, site.place)
         expected = [size for axis, size in enumerate(old.shape) if axis not in single]
         raise InvalidEdit(
-            f"{site.place}: values of shape {tuple(values.tensor.shape)} do not fit the selected "
+            f"{site.place}: values of shape {tuple(values.shape)} do not fit the selected "
             f"part, {tuple(expected)}, nor the whole tensor, {tuple(whole.shape)}."
         ) from error
 

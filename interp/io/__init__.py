@@ -23,7 +23,7 @@ from interp.io.paths import as_path
 from interp.io.progress import Progress, ProgressLike, as_progress, cancellable, check_cancelled
 from interp.io.schema import VERSION, as_object, build, value_of, without_version
 from interp.io.table import Table
-from interp.io.tensor_data import TensorData, tensor_bytes
+from interp.io.tensor_data import ComputedRows, TensorData, tensor_bytes
 from interp.io.tensor_file import (
     CHECKSUM,
     DAMAGED,
@@ -47,6 +47,7 @@ __all__ = [
     "STORED",
     "UNREADABLE",
     "VERSION",
+    "ComputedRows",
     "DataFrame",
     "Entry",
     "Header",

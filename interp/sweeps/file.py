@@ -20,6 +20,7 @@ from interp.errors import InterpError, InvalidInput, OutOfResources, reason
 from interp.execution import Provenance
 from interp.io import (
     DAMAGED,
+    ComputedRows,
     TensorData,
     build,
     read_header,
@@ -105,8 +106,10 @@ class HeldTensors:
         self.tensors: dict[str, Tensor] = {}
         self._names: dict[TensorData, str] = {}
 
-    def named(self, data: TensorData) -> dict[str, str]:
-        """The JSON reference to a tensor."""
+    def named(self, data: TensorData) -> dict[str, Any]:
+        """The JSON reference to a tensor; of values that are computed, their digest."""
+        if isinstance(data, ComputedRows):
+            return data.to_json()
         if data not in self._names:
             self._names[data] = name = f"held.{len(self._names)}"
             self.tensors[name] = data.tensor.contiguous()
@@ -160,6 +163,8 @@ def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Conten
     data_of: dict[str, TensorData] = {}
 
     def data(reference: dict[str, Any]) -> TensorData:
+        if "computed" in reference:
+            return TensorData.from_json(reference)
         name = reference["tensor"]
         if name not in data_of:
             data_of[name] = TensorData(tensor(name))

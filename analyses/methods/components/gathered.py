@@ -2,11 +2,14 @@
 
 Each class is given the tensors at a place, forward by forward, and holds what it makes of them: a
 sum, or the values that are drawn. So memory does not grow with the number of reference prompts. If
-all are in one forward, the sum has the dtype of the activations; otherwise it is in float64.
+all are in one forward, the sum has the dtype of the activations; otherwise it is in float64. What
+differs from prompt to prompt can be made for some of the prompts at a time.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,15 +32,74 @@ class Masks:
     to: Bool[Tensor, "batch pos"]
     of: Bool[Tensor, "donor column"]
 
+    def for_rows(self, rows: Int[Tensor, " row"]) -> "Masks":
+        """Those of some prompts."""
+        return replace(self, to=self.to[rows])
+
+    @cached_property
+    def positions(self) -> Int[Tensor, "prompt pos"]:
+        """The position of each column among the tokens of its row; any at padding.
+
+        One row, if no prompt has padding before a token: columns are then positions.
+
+        Raises:
+            InvalidInput: the longest prompt is longer than every reference prompt.
+        """
+        longest, reference_length = int(self.to.sum(-1).max()), int(self.of.sum(-1).max())
+        if longest > reference_length:
+            raise InvalidInput(
+                "A mean per position needs reference prompts as long as the prompts: they have up "
+                f"to {reference_length} tokens, the prompts up to {longest}. Give longer reference "
+                "prompts, or per_position=False."
+            )
+        position = (self.to.cumsum(-1) - 1).clamp(min=0)
+        columns = torch.arange(self.to.shape[1], device=self.to.device).clamp(max=longest - 1)
+        return columns[None] if bool((columns == position)[self.to].all()) else position
+
+
+@dataclass(frozen=True, eq=False)
+class Donors:
+    """The donor of each token.
+
+    Attributes:
+        real: which columns of the prompts are tokens.
+        rows: the donors.
+        columns: the columns of the donors.
+    """
+
+    real: Bool[Tensor, "batch pos"]
+    rows: Int[Tensor, "batch pos"]
+    columns: Int[Tensor, "batch pos"]
+
+    @classmethod
+    def drawn(cls, masks: Masks, seed: int, *, is_reference: bool) -> "Donors":
+        """Draw the donors.
+
+        Args:
+            masks: the columns that are tokens.
+            seed: seed of the draw.
+            is_reference: whether donors are other prompts than those that are replaced.
+        """
+        return cls(masks.to, *donor_tokens(masks.to, seed, masks.of if is_reference else None))
+
+    def for_rows(self, rows: Int[Tensor, " row"]) -> "Donors":
+        """Those of some prompts."""
+        return Donors(self.real[rows], self.rows[rows], self.columns[rows])
+
 
 class Gathered(ABC):
     """What replaces the tensor at a place.
 
     Attributes:
-        needed: the reference prompts that it is made of, in ascending order.
+        needed: the reference prompts that it is made of and that are not added yet, in ascending
+            order.
+        by_prompt: whether it differs from prompt to prompt.
+        is_mean: whether it is made of one mean for all prompts.
     """
 
     needed: Int[Tensor, " donor"]
+    by_prompt: bool = True
+    is_mean: bool = False
 
     @abstractmethod
     def add(self, rows: Int[Tensor, " row"], x: Tensor) -> None:
@@ -47,6 +109,10 @@ class Gathered(ABC):
     def values(self) -> Tensor:
         """What replaces the tensor: a value for each prompt, one for all, or a single mean."""
 
+    @abstractmethod
+    def for_rows(self, rows: Int[Tensor, " row"]) -> "Gathered":
+        """What replaces the tensor on some prompts: with the same mean, but without donors."""
+
 
 class _Mean(Gathered):
     """A mean: the sum of what was added, and how many there were.
@@ -54,6 +120,8 @@ class _Mean(Gathered):
     Args:
         of: the columns of the reference prompts that are tokens.
     """
+
+    is_mean = True
 
     def __init__(self, of: Bool[Tensor, "donor column"]) -> None:
         self.needed = torch.arange(len(of), device=of.device)
@@ -81,6 +149,16 @@ class _Mean(Gathered):
             is_all: whether they are all of them.
         """
 
+    def for_rows(self, rows: Int[Tensor, " row"]) -> "Gathered":
+        """See :meth:`Gathered.for_rows`."""
+        part = copy(self)
+        part.needed = self.needed[:0]
+        part.restrict(rows)
+        return part
+
+    def restrict(self, rows: Int[Tensor, " row"]) -> None:
+        """Keep the columns of some prompts only; a mean over all tokens has none."""
+
     def mean(self) -> Tensor:
         """The mean, in the dtype of what was added."""
         total, count = _added(self._total), self._count
@@ -91,6 +169,8 @@ class _Mean(Gathered):
 
 class MeanOfTokens(_Mean):
     """The mean over all tokens, without batch and position."""
+
+    by_prompt = False
 
     def __init__(self, masks: Masks) -> None:
         super().__init__(masks.of)
@@ -114,7 +194,13 @@ class MeanByPosition(_Mean):
 
     def __init__(self, masks: Masks) -> None:
         super().__init__(masks.of)
-        self._positions = _positions(masks.to, masks.of)
+        self._positions = masks.positions
+        self.by_prompt = len(self._positions) > 1
+
+    def restrict(self, rows: Int[Tensor, " row"]) -> None:
+        """See :meth:`_Mean.restrict`."""
+        if self.by_prompt:
+            self._positions = self._positions[rows]
 
     def sum_of(
         self, rows: Int[Tensor, " row"], x: Float[Tensor, "row column ..."], *, is_all: bool
@@ -136,9 +222,14 @@ class MeanByPosition(_Mean):
 class MeanOfPatterns(_Mean):
     """The mean over prompts for each pair of positions."""
 
-    def __init__(self, query: Masks, key: Masks) -> None:
-        super().__init__(query.of)
-        self._pairs = _Pairs(query, key)
+    def __init__(self, pairs: "Pairs") -> None:
+        super().__init__(pairs.masks[0].of)
+        self._pairs = pairs
+        self.by_prompt = not self._pairs.is_one_for_all
+
+    def restrict(self, rows: Int[Tensor, " row"]) -> None:
+        """See :meth:`_Mean.restrict`."""
+        self._pairs = self._pairs.for_rows(rows)
 
     def sum_of(
         self, rows: Int[Tensor, " row"], x: Float[Tensor, "row head query key"], *, is_all: bool
@@ -151,30 +242,31 @@ class MeanOfPatterns(_Mean):
 
     def values(self) -> Float[Tensor, "prompt head query key"]:
         """The mean at the columns of each prompt; one row if they are those of every prompt."""
-        return self._pairs.written(self.mean(), one_for_all=True)
+        return self._pairs.written(self.mean(), one_for_all=not self.by_prompt)
 
 
 class Resampled(Gathered):
     """The value on another prompt, at the same position.
 
     Args:
-        masks: the columns that are tokens.
-        seed: seed of the choice of donors.
-        is_reference: whether donors are other prompts than those that are replaced.
+        donors: the donor of each token.
     """
 
-    def __init__(self, masks: Masks, seed: int, *, is_reference: bool) -> None:
-        reference = masks.of if is_reference else None
-        self._rows, self._columns = donor_tokens(masks.to, seed, reference)
-        self.needed = self._rows[masks.to].unique()
+    def __init__(self, donors: Donors) -> None:
+        self._donors = donors
+        self.needed = donors.rows[donors.real].unique()
         self._values: Tensor | None = None
+
+    def for_rows(self, rows: Int[Tensor, " row"]) -> "Resampled":
+        """See :meth:`Gathered.for_rows`."""
+        return Resampled(self._donors.for_rows(rows))
 
     def add(self, rows: Int[Tensor, " row"], x: Float[Tensor, "row column ..."]) -> None:
         """Take the values that are drawn from some reference prompts."""
-        row, here = _among(rows, self._rows)
+        row, here = _among(rows, self._donors.rows)
         if self._values is None:
-            self._values = x.new_zeros(*self._rows.shape, *x.shape[2:])
-        self._values[here] = x[row[here], self._columns[here]]
+            self._values = x.new_zeros(*row.shape, *x.shape[2:])
+        self._values[here] = x[row[here], self._donors.columns[here]]
 
     def values(self) -> Float[Tensor, "batch pos ..."]:
         """A value for each token of each prompt."""
@@ -185,18 +277,19 @@ class ResampledPatterns(Gathered):
     """The pattern of another prompt.
 
     Args:
-        query: the columns of queries that are tokens.
-        key: likewise of keys.
-        seed: seed of the choice of donors.
-        is_reference: whether donors are other prompts than those that are replaced.
+        pairs: the pairs of positions.
+        donors: the donor of each query.
     """
 
-    def __init__(self, query: Masks, key: Masks, seed: int, *, is_reference: bool) -> None:
-        self._pairs = _Pairs(query, key)
-        rows, _ = donor_tokens(query.to, seed, query.of if is_reference else None)
-        self._rows = rows.gather(1, tokens_first(query.to)[:, :1])[:, 0]
+    def __init__(self, pairs: "Pairs", donors: Donors) -> None:
+        self._pairs, self._donors = pairs, donors
+        self._rows = donors.rows.gather(1, tokens_first(donors.real)[:, :1])[:, 0]
         self.needed = self._rows.unique()
         self._values: Tensor | None = None
+
+    def for_rows(self, rows: Int[Tensor, " row"]) -> "ResampledPatterns":
+        """See :meth:`Gathered.for_rows`."""
+        return ResampledPatterns(self._pairs.for_rows(rows), self._donors.for_rows(rows))
 
     def add(self, rows: Int[Tensor, " row"], x: Float[Tensor, "row head query key"]) -> None:
         """Take the patterns that are drawn from some reference prompts."""
@@ -211,18 +304,42 @@ class ResampledPatterns(Gathered):
         return self._pairs.written(_added(self._values))
 
 
-class _Pairs:
-    """Pairs of positions of queries and keys, in prompts that all have the same length."""
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pairs of positions of queries and keys, in prompts that all have the same length.
 
-    def __init__(self, query: Masks, key: Masks) -> None:
-        self._masks = query, key
-        self._lengths = _one_length(query), _one_length(key)
+    Attributes:
+        masks: the columns of queries and of keys that are tokens.
+        lengths: number of queries and of keys.
+    """
+
+    masks: tuple[Masks, Masks]
+    lengths: tuple[int, int]
+
+    @classmethod
+    def of(cls, query: Masks, key: Masks) -> "Pairs":
+        """The pairs of queries and keys.
+
+        Raises:
+            InvalidInput: not all prompts have the same length.
+        """
+        return cls((query, key), (_one_length(query), _one_length(key)))
+
+    def for_rows(self, rows: Int[Tensor, " row"]) -> "Pairs":
+        """Those of some prompts."""
+        query, key = self.masks
+        return replace(self, masks=(query.for_rows(rows), key.for_rows(rows)))
+
+    @property
+    def is_one_for_all(self) -> bool:
+        """Whether all prompts have padding at the same columns."""
+        return all(bool((mask.to == mask.to[:1]).all()) for mask in self.masks)
 
     def read(
         self, rows: Int[Tensor, " row"], x: Float[Tensor, "row head column_q column_k"]
     ) -> Float[Tensor, "row query key head"]:
         """Patterns of some reference prompts by position, without padding."""
-        masks = (mask.of[rows] for mask in self._masks)
+        masks = (mask.of[rows] for mask in self.masks)
         return x.movedim(1, -1)[self._mesh(*masks)]
 
     def written(
@@ -232,11 +349,9 @@ class _Pairs:
 
         Args:
             values: of each prompt, or one row for all.
-            one_for_all: whether to return one row, if all prompts have padding at the same columns.
+            one_for_all: whether to return one row, as all prompts have padding at the same columns.
         """
-        query, key = (masks.to for masks in self._masks)
-        if one_for_all and bool((query == query[:1]).all() and (key == key[:1]).all()):
-            query, key = query[:1], key[:1]
+        query, key = (mask.to[:1] if one_for_all else mask.to for mask in self.masks)
         written = values.new_zeros(*query.shape, key.shape[1], values.shape[-1])
         written[self._mesh(query, key)] = values
         return written.movedim(-1, 1)
@@ -245,7 +360,7 @@ class _Pairs:
         self, query: Bool[Tensor, "row column_q"], key: Bool[Tensor, "row column_k"]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The index of each pair of positions in each row, whose tokens are marked."""
-        n_queries, n_keys = self._lengths
+        n_queries, n_keys = self.lengths
         of_query, of_key = tokens_first(query)[:, :n_queries], tokens_first(key)[:, :n_keys]
         row = torch.arange(len(query), device=query.device)
         return row[:, None, None], of_query[:, :, None], of_key[:, None, :]
@@ -264,28 +379,6 @@ def _among(
     """Where donors are among some rows, in ascending order, and whether they are."""
     row = torch.searchsorted(rows, donors).clamp(max=len(rows) - 1)
     return row, rows[row] == donors
-
-
-def _positions(
-    real: Bool[Tensor, "batch pos"], reference: Bool[Tensor, "donor column"]
-) -> Int[Tensor, "prompt pos"]:
-    """The position of each column among the tokens of its row; any at padding.
-
-    One row, if no prompt has padding before a token: columns are then positions.
-
-    Raises:
-        InvalidInput: the longest prompt is longer than every reference prompt.
-    """
-    longest, reference_length = int(real.sum(-1).max()), int(reference.sum(-1).max())
-    if longest > reference_length:
-        raise InvalidInput(
-            f"A mean per position needs reference prompts as long as the prompts: they have up to "
-            f"{reference_length} tokens, the prompts up to {longest}. Give longer reference "
-            "prompts, or per_position=False."
-        )
-    position = (real.cumsum(-1) - 1).clamp(min=0)
-    columns = torch.arange(real.shape[1], device=real.device).clamp(max=longest - 1)
-    return columns[None] if bool((columns == position)[real].all()) else position
 
 
 def _one_length(masks: Masks) -> int:

@@ -7,11 +7,14 @@
 
 A mean is taken over all tokens, or over those at the same position. The mean of an attention
 pattern is taken over prompts for each pair of positions, so reference prompts must have as many
-tokens as the prompts themselves.
+tokens as the prompts themselves. Donors are drawn from all prompts before any is run; what differs
+from prompt to prompt is then computed for as many of them as run together, if there are many.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -20,19 +23,23 @@ from torch import Tensor
 
 from analyses.methods.components.components import Component
 from analyses.methods.components.gathered import (
+    Donors,
     Gathered,
     Masks,
     MeanByPosition,
     MeanOfPatterns,
     MeanOfTokens,
+    Pairs,
     Resampled,
     ResampledPatterns,
 )
+from analyses.methods.components.replaced_values import ReplacedValues
 from interp import edits
 from interp.cache import Cache
 from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
-from interp.execution import check_no_nan, run
+from interp.execution import Provenance, check_no_nan, run
+from interp.io import ComputedRows
 from interp.metrics import Metric, measure, parts_of_rows
 from interp.model import Batch, Network
 from interp.points import Place
@@ -64,7 +71,10 @@ class Replacements:
         per_position: whether a mean is taken over tokens at the same position only.
         seed: seed of the choice of donor prompts.
         rows: prompts per forward while values are gathered, which takes the memory of one forward
-            and that of the values, whatever the number of reference prompts.
+            and at most 64 MiB of values, whatever the number of prompts and reference prompts. If
+            the values of all prompts are more, the edits have those of the prompts that they are
+            applied to, computed at that time: the same numbers within rounding, as the donors run
+            in other batches.
     """
 
     model: Network
@@ -101,11 +111,14 @@ class Replacements:
         values = self._values_of(each.values())
         kind = edits.mean if self.method == "mean" else edits.resample
         made = dict[str, Edit]()
-        for place in list(values):
-            x = values.pop(place)  # the edits have copies
+        for place in dict.fromkeys(component.place for component in each.values()):
+            x = values.take(place)  # the edits have copies
             for name, c in each.items():
                 if c.place == place:
-                    made[name] = kind(place, _part(x, c), head=c.head, unit=c.unit)
+                    part = None if x is None else _part(x, c)
+                    edit = kind(place, part, head=c.head, unit=c.unit)
+                    computed = None if x is not None else self._computed(values, c)
+                    made[name] = edit if computed is None else replace(edit, values=computed)
         return {name: made[name] for name in each}
 
     def edits_of(self, components: Sequence[Component]) -> tuple[tuple[Place, Edit], ...]:
@@ -130,7 +143,7 @@ class Replacements:
         """
         each = {component.name: component for component in components}
         places = list(dict.fromkeys(component.place for component in each.values()))
-        values = {} if self.method == "zero" else self._values_of(each.values())
+        values = None if self.method == "zero" else self._values_of(each.values())
         clean, effects = list[Tensor](), {name: list[Tensor]() for name in each}
         tokens = self.batches[-1]
         shape = (*tokens.ids.shape, self.model.config.n_logits)
@@ -142,52 +155,84 @@ class Replacements:
             clean.append(measure(part_metric, done.require_logits(), batches[-1]))
             for place in places:
                 x, gradient = done.cache[place], gradient_at(done.cache, place)
-                value = values.get(place, x.new_zeros(()))
-                is_by_prompt = value.ndim == x.ndim and len(value) > 1
-                change = gradient * ((value[rows] if is_by_prompt else value) - x)
+                value = x.new_zeros(()) if values is None else values.on(place, rows.tolist())
+                change = gradient * (value - x)
                 for name, component in each.items():
                     if component.place == place:
                         effects[name].append(_part(change, component).flatten(1).sum(-1))
         joined = {name: torch.cat(parts).cpu().double() for name, parts in effects.items()}
         return torch.cat(clean).cpu().double(), joined
 
-    def _values_of(self, components: Iterable[Component]) -> dict[Place, Tensor]:
+    def _values_of(self, components: Iterable[Component]) -> ReplacedValues:
         """What replaces the tensors of components, by their places."""
         gathered = {c.place: self._gathered(c.place) for c in components}
-        if not gathered:
-            return {}
-        needed = torch.cat([each.needed for each in gathered.values()]).unique()
-        for rows in needed.split(self.rows):
+        return ReplacedValues(self.model, self.batches, gathered, self._fill)
+
+    def _computed(self, values: ReplacedValues, component: Component) -> ComputedRows:
+        """What replaces a component, computed for the prompts that an edit is applied to."""
+        place, dtype = component.place, self.model.dtype
+        shape = self.model.shape_at(self.batches, place)
+        part = _part(torch.empty(shape, dtype=dtype, device="meta"), component)
+        name = [self._digest, *place.to_json(), component.head, component.unit]
+        digest = hashlib.sha256(json.dumps(name).encode()).hexdigest()
+        return ComputedRows(
+            part.shape, dtype, digest, lambda rows: _part(values.on(place, rows), component)
+        )
+
+    @cached_property
+    def _digest(self) -> str:
+        """Hash of what the values depend on: the model, all prompts and the settings."""
+        of = Provenance.of(self.model, *self.batches, *(self.reference or ()))
+        made_of = [of.config, of.weights, of.tokens, of.dtype, self.reference is None]
+        settings = [self.method, self.per_position, self.seed]
+        return hashlib.sha256(json.dumps([made_of, settings]).encode()).hexdigest()
+
+    def _fill(self, gathered: Mapping[Place, Gathered]) -> None:
+        """Run the donors that are needed, and add their tensors."""
+        needed = [each.needed for each in gathered.values() if len(each.needed)]
+        if not needed:
+            return
+        for rows in torch.cat(needed).unique().split(self.rows):
             batches = [batch.rows(rows) for batch in self._donors]
             cache = run(self.model, *batches, record=[*gathered]).cache
             check_no_nan(self.model, batches, *(cache[place] for place in gathered))
             for place, values in gathered.items():
                 values.add(rows, cache[place])
-        return {place: values.values() for place, values in gathered.items()}
 
     def _gathered(self, place: Place) -> Gathered:
         """What gathers the replacement of the tensor at a place."""
-        is_reference = self.reference is not None
         if place.point.is_matrix:
-            query, key = (self._masks(place, axis) for axis in place.point.axes[2:])
+            query, key = (self._stack_of(place, axis) for axis in place.point.axes[2:])
+            pairs = Pairs.of(self._masks[query], self._masks[key])
             if self.method == "resample":
-                return ResampledPatterns(query, key, self.seed, is_reference=is_reference)
-            return MeanOfPatterns(query, key)
-        masks = self._masks(place, place.point.axes[1])
+                return ResampledPatterns(pairs, self._drawn[query])
+            return MeanOfPatterns(pairs)
+        number = self._stack_of(place, place.point.axes[1])
         if self.method == "resample":
-            return Resampled(masks, self.seed, is_reference=is_reference)
+            return Resampled(self._drawn[number])
+        masks = self._masks[number]
         return MeanByPosition(masks) if self.per_position else MeanOfTokens(masks)
 
     @cached_property
     def _donors(self) -> Sequence[Batch]:
         return self.batches if self.reference is None else self.reference
 
-    def _masks(self, place: Place, axis: str) -> Masks:
-        """Which columns of an axis are tokens."""
+    @cached_property
+    def _masks(self) -> list[Masks]:
+        """Which columns of each stack are tokens."""
+        both = zip(self.batches, self._donors, strict=True)
+        return [Masks(batch.is_real, donors.is_real) for batch, donors in both]
+
+    @cached_property
+    def _drawn(self) -> list[Donors]:
+        """The donors of each stack."""
+        is_reference = self.reference is not None
+        return [Donors.drawn(each, self.seed, is_reference=is_reference) for each in self._masks]
+
+    def _stack_of(self, place: Place, axis: str) -> int:
+        """The index of the stack whose tokens are on an axis."""
         stacks = [stack.name for stack in self.model.stacks]
-        name = "encoder" if axis == "source" else place.stack or stacks[-1]
-        number = stacks.index(name)
-        return Masks(self.batches[number].is_real, self._donors[number].is_real)
+        return stacks.index("encoder" if axis == "source" else place.stack or stacks[-1])
 
 
 def _part(values: Tensor, component: Component) -> Tensor:
