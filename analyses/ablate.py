@@ -381,7 +381,9 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
               names as in :mod:`analyses.methods.components.components`. An empty group changes
               nothing.
         layers: ablate in these layers (of each stack) only; not allowed with groups.
-        method: ``zero``, ``mean`` or ``resample``.
+        method: ``zero``, ``mean`` or ``resample``. A prompt is resampled from its predecessor in
+            one cycle through all prompts, which ``seed`` draws, and from the nearest before that
+            at positions that this one lacks, however many prompts run at a time.
         part: the tensor of a head that is replaced: ``z``; its attention ``pattern``, while its
             values stay; or ``v``, while its pattern stays. Heads that share values are one unit of
             ``v``, ``L0KV1``.

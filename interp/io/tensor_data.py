@@ -116,10 +116,11 @@ class TensorData:
         return f"TensorData({self._header()}, {self.digest[:8]})"
 
     def to_json(self) -> dict[str, object]:
-        """Dtype, shape, and the bytes in base64."""
-        shape = list(self.shape)
-        data = base64.b64encode(tensor_bytes(self.tensor)).decode()
-        return {"dtype": str(self.dtype), "shape": shape, "data": data}
+        """Dtype, shape, and the bytes in base64; of computed values, the digest."""
+        return {"dtype": str(self.dtype), "shape": list(self.shape), **self._content()}
+
+    def _content(self) -> dict[str, str]:
+        return {"data": base64.b64encode(tensor_bytes(self.tensor)).decode()}
 
     @classmethod
     def from_json(cls, values: dict[str, object]) -> "TensorData":
@@ -204,9 +205,8 @@ class ComputedRows(TensorData):
         """The state without what computes the values."""
         return {**self.__dict__, "_compute": None}
 
-    def to_json(self) -> dict[str, object]:
-        """Dtype, shape and digest."""
-        return {"dtype": str(self.dtype), "shape": list(self.shape), "computed": self.digest}
+    def _content(self) -> dict[str, str]:
+        return {"computed": self.digest}
 
 
 def tensor_bytes(tensor: Tensor) -> memoryview:

@@ -61,14 +61,14 @@ class ReplacedValues:
             return value[list(rows)] if place in self._by_prompt else value
         together = tuple(rows)
         if together not in self._of_rows:
-            self._make_room(len(together))
+            self._evict_for(len(together))
             chosen = torch.tensor(together, device=self._device)
             part = {at: made.for_rows(chosen) for at, made in self._later.items()}
             self._fill(part)
             self._of_rows[together] = {at: made.values() for at, made in part.items()}
         return self._of_rows[together][place]
 
-    def _make_room(self, n: int) -> None:
-        """Drop the values that were computed first, until those of ``n`` prompts can be added."""
+    def _evict_for(self, n: int) -> None:
+        """Drop the earliest values until those of ``n`` prompts can be added."""
         while self._of_rows and (n + sum(map(len, self._of_rows))) * self._row_bytes > MOST:
             del self._of_rows[next(iter(self._of_rows))]
