@@ -105,7 +105,10 @@ def test_means_by_position_take_memory_that_no_number_of_prompts_changes(model, 
 
 
 def test_resampled_values_take_the_memory_of_one_value_a_token_and_a_forward(model):
-    """They are those of each prompt; those of one of four layers are there twice, for its heads."""
+    """Below the limit, of each prompt; those of one of four layers are there twice, for its heads.
+
+    Above it, see ``test_computed_values.py``.
+    """
     few, many = (most_bytes(model, "z", n, None, method="resample") for n in (FEW, MANY))
     values = (MANY - FEW) * WIDTH * 64 * 4 * 4  # tokens, width of all heads, layers, float32
     assert values < many - few < 1.3 * values
