@@ -63,6 +63,7 @@ from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.io import cancellable
 from interp.metrics import Metric
+from interp.prompts import read_batches
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
 
@@ -426,8 +427,8 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         nats; ≥ 10 % of the metric: 2 of 2)
     """
     check_finite_weights(model)
-    batches = model.batches(prompts)
-    others = None if reference is None else model.batches(reference)
+    batches = read_batches(model, prompts)
+    others = None if reference is None else read_batches(model, reference)
     check_options(model, memory, resume)
     seed, rows = as_seed(seed), at_least(1, rows, "rows")
     _check_estimate(estimate, largest, units, metric, resume)

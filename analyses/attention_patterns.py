@@ -26,6 +26,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, within
 from interp.model import AttentionName, Attentions, Batch, ImageInput, attentions_of
+from interp.prompts import read_batches
 from interp.weights import check_finite_weights
 
 LONGEST_HOVER = 256
@@ -307,7 +308,7 @@ def attention_patterns(  # noqa: PLR0913 - the settings of one analysis, by keyw
         raise InvalidInput(f"weighted={shorten(weighted)} should be True or False.")
     kind, batches = _checked(model, prompt, target, attention)
     components = components_named(model, ablate)
-    others = None if reference is None else model.batches(reference)
+    others = None if reference is None else read_batches(model, reference)
     replacements = Replacements(model, batches, method, others, seed=as_seed(seed))
     edits = [edit for _, edit in replacements.edits_of(components)]
     layers = range(len(kind.layers))

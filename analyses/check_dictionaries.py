@@ -61,6 +61,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import at_least
 from interp.model import Batch
+from interp.prompts import read_batches
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
 
@@ -293,7 +294,7 @@ def check_dictionaries(  # noqa: PLR0913 - the settings of one analysis, by keyw
         transcoder = _alone(model, transcoder)
     check_finite_weights(model)
     check_options(model, memory, None)
-    n_rows, batches = at_least(1, rows, "rows"), model.batches(prompts)
+    n_rows, batches = at_least(1, rows, "rows"), read_batches(model, prompts)
     counts = _counts_of_view(model) if transcoder is None else _counts_of(model, transcoder)
     for part in torch.arange(len(batches[0].ids)).split(n_rows):
         counts.add(model, [batch.rows(part.to(batch.ids.device)) for batch in batches])

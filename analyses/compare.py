@@ -11,8 +11,9 @@ of one may do what head 5 of the other does, and a difference may show no more t
 numbering. Between two steps of one training, a head is the same head.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import tee
 from typing import Any
 
 import pandas as pd
@@ -204,8 +205,9 @@ def compare(
     if not isinstance(column, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"column={shorten(column)} should be the name of a column.")
     models = [_loaded(model, name) for model, name in ((model_a, "model_a"), (model_b, "model_b"))]
-    inputs = () if prompts is None else (prompts,)
-    results = [analysis(model, *inputs) for model in models]
+    twice = tee(prompts) if isinstance(prompts, Iterator) else (prompts, prompts)
+    inputs = ((), ()) if prompts is None else ((each,) for each in twice)
+    results = [analysis(model, *each) for model, each in zip(models, inputs, strict=True)]
     provenances = [_provenance(*both) for both in zip(results, models, strict=True)]
     names = _names(provenances)
     first, second = (rows_of(result, column) for result in results)

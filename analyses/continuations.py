@@ -49,6 +49,7 @@ from interp.integers import as_seed, at_least
 from interp.io import as_progress
 from interp.metrics import at_least_float32, parts_of_rows
 from interp.model import PAD, Batch, unembedding_of
+from interp.prompts import read_batches
 from interp.weights import check_finite_weights
 
 MOST_STRIPS = 20
@@ -295,7 +296,7 @@ def continuations(  # noqa: PLR0913 - the settings of one analysis, by keyword
 def _inputs(model: Transformer, prompts: Any) -> list[Batch]:  # noqa: ANN401 - as of continuations
     """The prompts of each stack."""
     if len(model.stacks) == 1:
-        return model.batches(prompts)
+        return read_batches(model, prompts)
     return model.check(*with_start(model, prompts if isinstance(prompts, tuple) else (prompts,)))
 
 

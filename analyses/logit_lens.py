@@ -38,6 +38,7 @@ from interp.integers import within
 from interp.metrics import at_least_float32, divergence, parts_of_rows
 from interp.model import Batch, unembedding_of
 from interp.points import Point
+from interp.prompts import read_batches
 from interp.weights import check_finite_weights
 
 NORMS = ("recomputed", "final")
@@ -243,7 +244,7 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
     places = decoded_places(model, at)
     if lens is not None and {point for point, _ in places} != {"resid_pre", "resid_post"}:
         raise InvalidInput(f"at={shorten(at)}: a tuned lens translates resid_pre alone.")
-    batches = model.batches(prompts)
+    batches = read_batches(model, prompts)
     n = len(batches[0].ids)
     wanted = None if targets is None else token_ids(model, targets, n, "targets")
     shape = (*batches[-1].ids.shape, model.config.n_logits)

@@ -49,6 +49,7 @@ from interp.integers import at_least
 from interp.io import TensorData, cancellable
 from interp.metrics import Metric, measure_prompts
 from interp.points import Point
+from interp.prompts import read_batches
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
 
@@ -192,10 +193,10 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
             'method="resample" puts in what is computed on corrupted prompts: give these, or take '
             'method="mean" or "zero".'
         )
-    clean_batches: Batches = tuple(model.batches(clean))
+    clean_batches: Batches = tuple(read_batches(model, clean))
     corrupt_batches: Batches | None = None
     if corrupt is not None:
-        clean_batches, corrupt_batches = aligned(model, clean, corrupt)
+        clean_batches, corrupt_batches = aligned(model, clean_batches, corrupt)
     graph = computation_graph(model)
     if mode not in MODES:
         raise InvalidInput(f"mode={shorten(mode)} is not known; it is one of {', '.join(MODES)}.")

@@ -45,6 +45,7 @@ from interp.integers import as_seed, at_least, within
 from interp.metrics import at_least_float32
 from interp.model import Batch, ImageInput, attentions_of
 from interp.points import Place, Point
+from interp.prompts import read_batches
 from interp.weights import check_finite_weights
 from interp.zoo import trained_tokens
 
@@ -257,7 +258,7 @@ def _feature(
                 "or give prompts with a tensor of cells."
             )
         return drawn.repeated, roles[cells].expand(rows, -1, -1)
-    (batch,) = model.batches(prompts)
+    (batch,) = read_batches(model, prompts)
     return batch, _mask(cells, batch, "cells")
 
 

@@ -57,6 +57,7 @@ from interp.execution import Provenance
 from interp.integers import as_seed, at_least, within
 from interp.metrics import Position, as_position, columns_read
 from interp.model import Batch, unembedding_of
+from interp.prompts import read_batches
 from interp.weights import check_finite_weights
 
 SHOWN = 30
@@ -435,7 +436,7 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
         raise InvalidInput(f"by={shorten(by)} is not one of {', '.join(BY)}.")
     seed = as_seed(seed)
     unembedding_of(model)
-    batches = model.batches(prompts)
+    batches = read_batches(model, prompts)
     column = columns_read(batches[-1], as_position(pos))
     answers = {"target": target} | ({} if distractor is None else {"distractor": distractor})
     ids = torch.stack(

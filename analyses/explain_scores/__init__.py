@@ -55,6 +55,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.model import AttentionName, Batch, ImageInput
+from interp.prompts import read_batches
 from interp.weights import check_finite_weights
 
 Explained = Sequence[PromptTerms] | Sequence[PromptVectors]
@@ -136,7 +137,7 @@ def explain_scores(  # noqa: PLR0913 - the settings of one analysis, by keyword
     pairs, explained_head = at_least(1, pairs, "pairs"), Head.of(model, layer, head, attention)
     if by == "feature":
         explained_head = _with_features(explained_head, neurons=neurons, check=check)
-    batches = model.batches(prompts)
+    batches = read_batches(model, prompts)
     choice = Choice(
         as_query(query),
         as_key(key, "key"),

@@ -79,6 +79,7 @@ from interp.integers import as_seed, at_least
 from interp.io import cancellable
 from interp.metrics import Position, as_position, columns_read, logit_diff
 from interp.model import attentions_of
+from interp.prompts import read_batches
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
 
@@ -485,7 +486,7 @@ def head_effects(  # noqa: PLR0913 - the settings of one analysis, by keyword
     check_options(model, memory, resume)
     seed, rows = as_seed(seed), at_least(1, rows, "rows")
     names = _names(model, heads)
-    (batch,) = model.batches(prompts)
+    (batch,) = read_batches(model, prompts)
     column = columns_read(batch, as_position(pos))
     answers = {"target": target, "distractor": distractor}
     ids = torch.stack([token_ids(model, each, len(column), name) for name, each in answers.items()])

@@ -48,6 +48,7 @@ from interp.execution import Provenance
 from interp.integers import at_least
 from interp.metrics import as_position, columns_read
 from interp.model import Batch
+from interp.prompts import read_batches
 from interp.weights import check_finite_weights
 
 BYPASS = "bypass"
@@ -193,7 +194,7 @@ def head_loadings(  # noqa: PLR0913 - the settings of one analysis, by keyword
         HeadLoadings(embed → L1H0.k +100.00 nats on 1 prompt: L0H0 +100.00 (100 %))
     """
     check_finite_weights(model)
-    batches = model.batches(prompts)
+    batches = read_batches(model, prompts)
     end = Reader.of(model, reader, other=other is not None, target=target is not None)
     if distractor is not None and target is None:
         raise InvalidInput("distractor= is subtracted from the logit of target=; give both.")

@@ -62,6 +62,7 @@ from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
+from interp.prompts import read_batches
 from interp.weights import check_finite_weights
 
 TOGETHER = "both together"
@@ -272,7 +273,7 @@ def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keywo
     _check(permutations, scope)
     draws, seed = at_least(1, draws, "draws"), as_seed(seed)
     views = order_variants(model, mask=mask, positions=positions)
-    batches = model.batches(prompts)
+    batches = read_batches(model, prompts)
     kinds = (*permutations, BAG)
     parts = [part for part in responders(model) if scope == "whole" or part.kind != MODEL]
     prompts_of = PermutedPrompts(model, batches, parts, scope, range(seed, seed + draws))

@@ -43,6 +43,7 @@ from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.metrics import Position, as_position, columns_read
 from interp.model import PAD, Batch, unembedding_of
+from interp.prompts import read_batches
 from interp.weights import check_finite_weights
 
 RUNS = ("plain", "ablated")
@@ -386,7 +387,7 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
     unembedding_of(model)
     pos, seed = as_position(pos), as_seed(seed)
     top, rows = at_least(1, top, "top"), at_least(1, rows, "rows")
-    batches = model.batches(prompts)
+    batches = read_batches(model, prompts)
     batch, n = batches[-1], len(batches[-1].ids)
     columns = columns_read(batch, pos)
     wanted = {"target": targets, "distractor": distractors}
@@ -396,7 +397,7 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
         if tokens is not None
     }
     components = components_named(model, ablate)
-    others = None if reference is None else model.batches(reference)
+    others = None if reference is None else read_batches(model, reference)
     edits = Replacements(model, batches, method, others, seed=seed, rows=rows).edits_of(components)
     answer_ids = torch.stack([*answers.values()], -1) if answers else columns.new_zeros(n, 0)
     hidden_ids = hidden_tokens(model, batch, hidden, columns, answers.get("target"))

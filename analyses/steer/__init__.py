@@ -60,6 +60,7 @@ from interp.io import as_progress
 from interp.metrics import at_least_float32
 from interp.model import PAD, Batch
 from interp.points import Place, Point
+from interp.prompts import read_batches
 from interp.weights import check_finite_weights
 
 SHOWN = 3
@@ -368,9 +369,10 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
 def _inputs(model: Transformer, prompts: Any) -> list[Batch]:  # noqa: ANN401 - as of steer
     """The prompts of each stack, those of the last padded on the left."""
+    if len(model.stacks) == 1:
+        return [read_batches(model, prompts)[0].padded_left()]
     by_stack = prompts if isinstance(prompts, tuple) else (prompts,)
-    is_single = len(model.stacks) == 1
-    inputs = model.batches(prompts) if is_single else model.check(*with_start(model, by_stack))
+    inputs = model.check(*with_start(model, by_stack))
     return [*inputs[:-1], inputs[-1].padded_left()]
 
 
@@ -412,7 +414,7 @@ def _ablation(
             f"method={shorten(method)} should be zero or mean: new tokens have no counterpart in "
             "another prompt."
         )
-    others = None if reference is None else model.batches(reference)
+    others = None if reference is None else read_batches(model, reference)
     made = Replacements(model, inputs, method, others).edits_of(components)
     return tuple(edit for _, edit in made)
 

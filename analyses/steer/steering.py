@@ -25,6 +25,8 @@ from interp.integers import within
 from interp.metrics import at_least_float32, at_position, divergence, required_columns
 from interp.model import PAD, Batch, Network
 from interp.points import Place, Point
+from interp.prompts import read_batches
+from interp.transformer import TextNetwork
 
 Vector = Float[Tensor, " d_model"]
 Directions = Sequence[tuple[Place, Tensor]]
@@ -50,7 +52,7 @@ def stream_place(model: Network, at: str | Point, layer: int | None) -> Place:
 
 
 def contrast_vector(
-    model: Network,
+    model: TextNetwork,
     positive: Any,  # noqa: ANN401 - what model.check reads
     negative: Any,  # noqa: ANN401 - likewise
     place: Place,
@@ -69,7 +71,7 @@ def contrast_vector(
     Raises:
         InvalidInput: a prompt has no such position, or the model computes NaN on it.
     """
-    sides = [model.batches(prompts) for prompts in (positive, negative)]
+    sides = [read_batches(model, prompts) for prompts in (positive, negative)]
     if pos is not None:
         for batches in sides:
             required_columns(_read(model, batches, place), pos)
@@ -199,7 +201,7 @@ def feature_directions(model: Network, feature: str) -> Directions:
 
 
 def steering_vector(
-    model: Network,
+    model: TextNetwork,
     vector: Tensor | None,
     contrast: Any,  # noqa: ANN401 - checked here
     place: Place,

@@ -69,6 +69,7 @@ from interp.execution import Provenance
 from interp.integers import as_seed, at_least, within
 from interp.io import as_progress, cancellable
 from interp.metrics import Metric, Position, as_position, columns_read, logit, logit_diff
+from interp.prompts import read_batches
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
 
@@ -422,7 +423,7 @@ def trace_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     if not isinstance(scores, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
         raise InvalidInput(f"scores={shorten(scores)} should be True or False.")
     chosen = _checked_names(check)
-    (batch,) = model.batches(prompts)
+    (batch,) = read_batches(model, prompts)
     column = columns_read(batch, as_position(pos))
     answers = {"target": target} | ({} if distractor is None else {"distractor": distractor})
     ids = torch.stack(

@@ -13,6 +13,7 @@ from analyses.methods.lens import decode, decoded_places
 from interp import Harvest
 from interp.execution import Provenance, check_forward, run
 from interp.model import Batch, Network
+from interp.prompts import read_batches
 from interp.transformer import TextNetwork
 
 Streams = list[Float[Tensor, "one token d_model"]]
@@ -159,7 +160,7 @@ def streams_of(model: TextNetwork, prompts: object) -> StreamSource:
     """The streams of a harvest, or of prompts as an analysis takes them."""
     if isinstance(prompts, Harvest):
         return HarvestStreams(model, prompts)
-    return PromptStreams(model, model.batches(prompts))
+    return PromptStreams(model, read_batches(model, prompts))
 
 
 def provenance_of(model: Network, seed: int, *sources: StreamSource) -> Provenance:

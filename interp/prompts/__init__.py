@@ -13,7 +13,7 @@ from interp.prompts.records import READERS, records_of
 from interp.prompts.saved_dataset import is_dataset
 from interp.prompts.template import Template
 from interp.prompts.template_file import read_template
-from interp.prompts.texts import Pool, by_length, no_texts, pools_of, rows_of
+from interp.prompts.texts import Pool, by_length, no_texts, pools_of, read_batches, rows_of
 
 __all__ = [
     "PROMPT_FOLDER",
@@ -29,6 +29,7 @@ __all__ = [
     "no_texts",
     "path_of_prompts",
     "pools_of",
+    "read_batches",
     "read_prompt_file",
     "read_prompts",
     "read_template",

@@ -164,6 +164,29 @@ def pools_of(
         yield _pool(rows, first)
 
 
+def read_batches(
+    model: TextNetwork,
+    prompts: Any,  # noqa: ANN401 - what model.check reads, a path or an iterator
+) -> list[Batch]:
+    """All prompts that an analysis is given, one batch per stack; their token ids are in memory.
+
+    Args:
+        model: the model that reads the prompts.
+        prompts: the path of a file, a dataset or an iterator, as for :func:`pools_of`, of which no
+            prompt is cut; or what ``model.batches`` reads.
+
+    Raises:
+        InvalidInput: a prompt that the model can't read, or a malformed line; the message names it.
+    """
+    if not (isinstance(prompts, Iterator | Path) or is_dataset(prompts)):
+        return model.batches(prompts)
+    items = _items(model, prompts) or iter(())
+    rows = [_checked(model, item, [item.content])[0] for item in items]
+    if not rows:
+        raise no_texts()
+    return [*rows_of(rows)]
+
+
 def no_texts() -> InvalidInput:
     """The error for a corpus from which :func:`pools_of` yields nothing."""
     return InvalidInput(
@@ -233,9 +256,18 @@ def _records(model: TextNetwork, source: object) -> Iterator[_Item]:
 
 def _rows(model: TextNetwork, item: _Item, max_length: int | None) -> list[tuple[Batch, ...]]:
     """A text as checked batches of one row: several if the text is too long."""
-    is_one_stack = len(model.stacks) == 1
+    if len(model.stacks) > 1:
+        return _checked(model, item, [item.content])
     try:
-        windows = _windows(model, item.content, max_length) if is_one_stack else [item.content]
+        windows = _windows(model, item.content, max_length)
+    except InvalidInput as error:
+        raise InvalidTokens(f"{item.source}: {error}") from error
+    return _checked(model, item, windows)
+
+
+def _checked(model: TextNetwork, item: _Item, windows: Sequence[Any]) -> list[tuple[Batch, ...]]:
+    """Parts of a text as checked batches of one row."""
+    try:
         checked = [tuple(model.batches(each)) for each in windows]
     except InvalidInput as error:
         raise InvalidTokens(f"{item.source}: {error}") from error

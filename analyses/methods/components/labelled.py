@@ -19,6 +19,7 @@ from interp.integers import integer
 from interp.metrics import required_columns
 from interp.model import Batch, Network
 from interp.points import Place
+from interp.prompts import read_batches
 from interp.transformer import TextNetwork
 
 
@@ -119,7 +120,7 @@ def batches_of(model: TextNetwork, prompts: Any) -> list[Batch]:  # noqa: ANN401
     """The prompts of an analysis, or the texts of a harvest, one batch per stack."""
     if isinstance(prompts, Harvest):
         return [*prompts.batches(model)]
-    return model.batches(prompts)
+    return read_batches(model, prompts)
 
 
 def _recorded(

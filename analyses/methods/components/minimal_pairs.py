@@ -17,6 +17,7 @@ from torch import Tensor
 
 from interp.errors import InvalidInput
 from interp.model import PAD, Batch
+from interp.prompts import read_batches
 from interp.text import Prompt
 from interp.transformer import TextNetwork
 
@@ -61,8 +62,8 @@ def _aligned(
     name: Callable[[int], str],
 ) -> tuple[Batches, Batches]:
     """Implements :func:`aligned`; ``name`` gives the name of each prompt for messages."""
-    left = model.batches(clean)
-    right = model.batches(corrupt)
+    left = read_batches(model, clean)
+    right = read_batches(model, corrupt)
     if len(left[0].ids) != len(right[0].ids):
         raise InvalidInput(
             f"There are {len(left[0].ids)} clean prompts and {len(right[0].ids)} corrupted ones; "
