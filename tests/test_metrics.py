@@ -14,6 +14,7 @@ from interp import PAD, InterpError, metrics, run
 from interp.errors import InvalidInput, InvalidTokens
 from interp.metrics import measure
 from interp.metrics.measuring import measure_prompts
+from interp.metrics.position import as_targets
 from interp.model.batch import Batch
 
 N_CTX = 16
@@ -274,7 +275,7 @@ def test_half_precision_logits_are_measured_in_float32():
 @each("target", [3.5, [3.7, 2.2, 1.0], ["a", None]])
 def test_a_target_that_is_neither_id_nor_text_is_refused(target):
     with pytest.raises(InterpError, match="token ids"):
-        metrics._targets(target)
+        as_targets(target)
 
 
 def test_a_complex_metric_is_refused():
@@ -286,7 +287,7 @@ def test_a_complex_metric_is_refused():
 @each("target", [True, [True, False, True], torch.tensor([True, False, True])])
 def test_a_mask_is_no_target(target):
     with pytest.raises(InterpError, match="token ids"):
-        metrics._targets(target)
+        as_targets(target)
 
 
 @each("pos", [True, 1.0, "last", [1], torch.tensor(True)])

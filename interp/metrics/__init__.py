@@ -13,18 +13,13 @@ otherwise the last position.
 """
 
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from interp.errors import InvalidInput
-from interp.integers import whole_number
 from interp.io import TensorData
-from interp.metrics.divergence import KL, KLAt, divergence
+from interp.metrics.divergence import KL, KLAt, divergence, kl
 from interp.metrics.measuring import (
     MetricLike,
     cause_of_nan,
@@ -46,6 +41,8 @@ from interp.metrics.metric import (
     Position,
     at_least_float32,
     batch_loss,
+    loss,
+    masked_loss,
     next_token_losses,
     parts_of_rows,
     relative_rounding,
@@ -56,9 +53,14 @@ from interp.metrics.position import (
     Logit,
     LogitDiff,
     Probability,
-    Targets,
+    accuracy,
+    as_position,
+    as_targets,
     at_position,
     columns_read,
+    logit,
+    logit_diff,
+    prob,
     required_columns,
     row_targets,
 )
@@ -118,56 +120,6 @@ KINDS: dict[str, type[Metric]] = {
     for kind in (Loss, MaskedLoss, Logit, LogitDiff, Probability, Accuracy, KL, KLAt)
 }
 """The kinds of metric by their names in JSON."""
-TargetLike = int | str | Sequence[int | str] | Tensor
-WHOLE_NUMBERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-
-
-def loss() -> Loss:
-    """Next-token cross-entropy in nats, mean over each prompt."""
-    return Loss()
-
-
-def masked_loss(tokens: Int[Tensor, "*batch pos"] | Sequence[object]) -> MaskedLoss:
-    """Cross-entropy in nats of the true token at each mask token, mean over each prompt.
-
-    Args:
-        tokens: the true token of each position; only read at mask tokens.
-    """
-    try:
-        ids = torch.as_tensor(tokens)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidInput(f"masked_loss takes token ids [batch pos]: {error}") from error
-    if ids.ndim not in (1, 2) or ids.dtype not in WHOLE_NUMBERS:
-        raise InvalidInput(
-            f"masked_loss takes token ids [batch pos]; got {tuple(ids.shape)} {ids.dtype}."
-        )
-    return MaskedLoss(None, TensorData(torch.atleast_2d(ids.long())))
-
-
-def logit(target: TargetLike, pos: Position = None) -> Logit:
-    """The logit of ``target`` (a token, or one per prompt) at a position."""
-    return Logit(as_position(pos), _targets(target))
-
-
-def logit_diff(target: TargetLike, distractor: TargetLike, pos: Position = None) -> LogitDiff:
-    """The logit of ``target`` minus that of ``distractor`` at a position."""
-    return LogitDiff(as_position(pos), _targets(target), _targets(distractor))
-
-
-def prob(target: TargetLike, pos: Position = None) -> Probability:
-    """The probability of ``target`` at a position."""
-    return Probability(as_position(pos), _targets(target))
-
-
-def accuracy(target: TargetLike, pos: Position = None) -> Accuracy:
-    """1 where ``target`` has the highest logit at a position, else 0."""
-    return Accuracy(as_position(pos), _targets(target))
-
-
-def kl(reference: Float[Tensor, "batch pos vocab"], pos: Position = None) -> KL | KLAt:
-    """KL(reference ‖ model) in nats, at a position, or by default the mean over all positions."""
-    data = TensorData(reference.detach())
-    return KL(None, data) if pos is None else KLAt(as_position(pos), data)
 
 
 def from_dict(
@@ -200,40 +152,6 @@ def from_dict(
             f"A metric of kind {kind.kind!r} has the fields {', '.join(names)}; got "
             f"{reprlib.repr(sorted(map(str, rest)))}."
         )
-    read = {"pos": as_position, "target": _targets, "distractor": _targets}
+    read = {"pos": as_position, "target": as_targets, "distractor": as_targets}
     made: dict[str, Any] = {n: read.get(n, to_tensor)(value) for n, value in rest.items()}
     return kind(**made)
-
-
-def as_position(pos: object) -> Position:
-    """The checked value of a ``pos=`` argument.
-
-    Raises:
-        InvalidInput: it is not an integer, ``"mask"`` or ``None``.
-    """
-    if pos is None:
-        return None
-    if isinstance(pos, str) and pos == "mask":
-        return "mask"
-    try:
-        return whole_number(pos)
-    except TypeError as error:
-        raise InvalidInput(
-            f'pos={reprlib.repr(pos)} should be a whole number, "mask" or None.'
-        ) from error
-
-
-def _targets(target: Any) -> Targets:  # noqa: ANN401 - checked here
-    def token(value: Any) -> int | str:  # noqa: ANN401 - likewise
-        return value if isinstance(value, str) else whole_number(value)
-
-    is_several = isinstance(target, Iterable) and not isinstance(target, str)
-    try:
-        if not is_several or (isinstance(target, Tensor) and target.ndim == 0):
-            return token(target)
-        return tuple(map(token, target))
-    except TypeError as error:
-        raise InvalidInput(
-            "Targets are token ids or texts of one token, one or one per prompt; got "
-            f"{reprlib.repr(target)}."
-        ) from error

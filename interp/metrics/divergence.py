@@ -7,8 +7,8 @@ from torch import Tensor
 
 from interp.errors import InvalidInput
 from interp.io import TensorData
-from interp.metrics.metric import Metric, at_least_float32
-from interp.metrics.position import AtPosition, at_position
+from interp.metrics.metric import Metric, Position, at_least_float32
+from interp.metrics.position import AtPosition, as_position, at_position
 from interp.model import Batch
 
 
@@ -65,6 +65,12 @@ class KLAt(AtPosition):
     def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
         """Σ_v p_ref(v) (log p_ref(v) − log p(v)) at the position."""
         return divergence(_reference_logits(self.reference, logits), logits)
+
+
+def kl(reference: Float[Tensor, "batch pos vocab"], pos: Position = None) -> KL | KLAt:
+    """KL(reference ‖ model) in nats, at a position, or by default the mean over all positions."""
+    data = TensorData(reference.detach())
+    return KL(None, data) if pos is None else KLAt(as_position(pos), data)
 
 
 def _reference_logits(reference: TensorData | None, logits: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ NO_MASK_TOKEN = (
     "This model is not an encoder with a mask token (config.tokens.mask); give the position of the "
     "prediction as a number, as in pos=-1."
 )
+WHOLE_NUMBERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 AT_A_TIME = 2**26
 """Maximum number of logits that are formed at a time."""
 
@@ -143,6 +144,11 @@ class Loss(Metric):
         return losses.sum(-1) / counted.sum(-1)
 
 
+def loss() -> Loss:
+    """Next-token cross-entropy in nats, mean over each prompt."""
+    return Loss()
+
+
 @dataclass(frozen=True)
 class MaskedLoss(Metric):
     """Cross-entropy of the true tokens at mask tokens, mean over each prompt, in nats.
@@ -165,6 +171,23 @@ class MaskedLoss(Metric):
             raise InvalidInput("masked_loss needs the true tokens: masked_loss(tokens).")
         losses, counted = masked_losses(logits, self.tokens.tensor, batch)
         return losses.sum(-1) / counted.sum(-1)
+
+
+def masked_loss(tokens: Int[Tensor, "*batch pos"] | Sequence[object]) -> MaskedLoss:
+    """Cross-entropy in nats of the true token at each mask token, mean over each prompt.
+
+    Args:
+        tokens: the true token of each position; only read at mask tokens.
+    """
+    try:
+        ids = torch.as_tensor(tokens)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput(f"masked_loss takes token ids [batch pos]: {error}") from error
+    if ids.ndim not in (1, 2) or ids.dtype not in WHOLE_NUMBERS:
+        raise InvalidInput(
+            f"masked_loss takes token ids [batch pos]; got {tuple(ids.shape)} {ids.dtype}."
+        )
+    return MaskedLoss(None, TensorData(torch.atleast_2d(ids.long())))
 
 
 # ---- the losses of tokens -----------------------------------------------------------------------

@@ -4,19 +4,24 @@ A position counts a row's real tokens, or is that of its mask token; a target is
 prompt.
 """
 
+import reprlib
 from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput, shorten
+from interp.integers import whole_number
 from interp.metrics.metric import NO_MASK_TOKEN, Metric, Position
 from interp.model import Batch, column_of
 
 Targets = int | str | tuple[int | str, ...]
 """A token, or one per prompt: its id, or a text that the model's tokenizer reads as one token."""
+TargetLike = int | str | Sequence[int | str] | Tensor
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,11 @@ class Logit(AtPosition):
         return replace(self, target=_renumbered(self.target, 0))
 
 
+def logit(target: TargetLike, pos: Position = None) -> Logit:
+    """The logit of ``target`` (a token, or one per prompt) at a position."""
+    return Logit(as_position(pos), as_targets(target))
+
+
 @dataclass(frozen=True)
 class LogitDiff(AtPosition):
     """The logit of a target minus that of a distractor."""
@@ -96,6 +106,11 @@ class LogitDiff(AtPosition):
         return replace(self, target=target, distractor=distractor)
 
 
+def logit_diff(target: TargetLike, distractor: TargetLike, pos: Position = None) -> LogitDiff:
+    """The logit of ``target`` minus that of ``distractor`` at a position."""
+    return LogitDiff(as_position(pos), as_targets(target), as_targets(distractor))
+
+
 @dataclass(frozen=True)
 class Probability(AtPosition):
     """The probability of a target."""
@@ -110,6 +125,11 @@ class Probability(AtPosition):
     def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
         """``softmax(logits)[target]``."""
         return gather_targets(logits.softmax(-1), self.target)
+
+
+def prob(target: TargetLike, pos: Position = None) -> Probability:
+    """The probability of ``target`` at a position."""
+    return Probability(as_position(pos), as_targets(target))
 
 
 @dataclass(frozen=True)
@@ -128,12 +148,57 @@ class Accuracy(AtPosition):
         return (logits.argmax(-1) == row_targets(logits, self.target)).to(logits.dtype)
 
 
+def accuracy(target: TargetLike, pos: Position = None) -> Accuracy:
+    """1 where ``target`` has the highest logit at a position, else 0."""
+    return Accuracy(as_position(pos), as_targets(target))
+
+
 def _renumbered(targets: Targets, first: int) -> Targets:
     """The targets as consecutive numbers from ``first`` on."""
     return tuple(range(first, first + len(targets))) if isinstance(targets, tuple) else first
 
 
 # ---- positions and targets ----------------------------------------------------------------------
+
+
+def as_position(pos: object) -> Position:
+    """The checked value of a ``pos=`` argument.
+
+    Raises:
+        InvalidInput: it is not an integer, ``"mask"`` or ``None``.
+    """
+    if pos is None:
+        return None
+    if isinstance(pos, str) and pos == "mask":
+        return "mask"
+    try:
+        return whole_number(pos)
+    except TypeError as error:
+        raise InvalidInput(
+            f'pos={reprlib.repr(pos)} should be a whole number, "mask" or None.'
+        ) from error
+
+
+def as_targets(target: Any) -> Targets:  # noqa: ANN401 - checked here
+    """The checked value of a ``target=`` or ``distractor=`` argument.
+
+    Raises:
+        InvalidInput: a target is neither an integer nor a text.
+    """
+
+    def token(value: Any) -> int | str:  # noqa: ANN401 - likewise
+        return value if isinstance(value, str) else whole_number(value)
+
+    is_several = isinstance(target, Iterable) and not isinstance(target, str)
+    try:
+        if not is_several or (isinstance(target, Tensor) and target.ndim == 0):
+            return token(target)
+        return tuple(map(token, target))
+    except TypeError as error:
+        raise InvalidInput(
+            "Targets are token ids or texts of one token, one or one per prompt; got "
+            f"{reprlib.repr(target)}."
+        ) from error
 
 
 def at_position(
