@@ -56,8 +56,8 @@ PARALLEL := -n logical --maxprocesses 8 --dist worksteal
 test: .venv/.installed-dev ## Run the tests that come before each commit
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not real" $(PYTEST)
 
-# Annotations are checked by `make test`, and on every family and architecture by `make nightly`: a
-# quarter of the time of these tests.
+# Annotations are checked by `make test`, and at more calls and on every family and architecture by
+# `make nightly`: a quarter of the time of these tests.
 .PHONY: test-slow
 test-slow: .venv/.installed-dev ## Run the rest: every family, architecture and recipe
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not real" --jaxtyping-packages= $(PYTEST)
@@ -67,9 +67,10 @@ test-real: .venv/.installed-notebooks .venv/.installed-real ## Run tests and not
 	$(BIN)/python -m pytest -m real $(PYTEST)
 
 .PHONY: nightly
-nightly: .venv/.installed-dev ## Run the long forms of tests, and other versions of what interp needs
+nightly: export TEST_CHECKS_GROWTH := 4
+nightly: .venv/.installed-dev ## Run all tests with more checks and in their long forms, and other versions of what interp needs
 	$(BIN)/python -m pytest -m nightly $(PYTEST)
-	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not real" $(PYTEST)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not real" $(PYTEST)
 	$(MAKE) test-rounding
 	$(MAKE) test-lowest $(if $(NEWEST),test-newest)
 

@@ -3,19 +3,21 @@
 jaxtyping's import hook decorates every function with :func:`jaxtyping.jaxtyped`, which binds the
 arguments, checks them, calls the function, and checks arguments and result once more. The same
 holds, in a third of the time, if beartype checks each argument and the result once: within a
-context of its own where axes are annotated, and alone where none are. Checking axes takes as long
-as the work on small tensors: of a function that has them, or may have them since an annotation is a
-string, calls 1, 4, 16, 64, … of each test are checked.
+context of its own where axes are annotated, and alone where none are. A check takes as long as the
+work on small tensors: calls 1, 16, 256, … of each function in each test are checked, and by
+``make nightly`` calls 1, 4, 16, … What checks a function is made at its first call: many functions
+are not called in a process, and an annotation that is a string may name what is defined after it.
 """
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import wraps
 from inspect import isclass, isfunction, isgeneratorfunction
-from types import CodeType
-from typing import Any, ForwardRef, get_args
+from types import CodeType, FunctionType
+from typing import Any, ForwardRef, get_args, get_type_hints
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
@@ -24,8 +26,9 @@ EVERYTHING = jaxtyping.jaxtyped
 """jaxtyping's own decorator."""
 BY_BEARTYPE = beartype(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
 """Raises what jaxtyping raises: a TypeError."""
-CALLS_CHECKED = frozenset(4**n for n in range(16))
-"""Of a function that has axes or may have them, in each test: by number, from 1."""
+GROWTH = int(os.environ.get("TEST_CHECKS_GROWTH", "16"))
+CALLS_CHECKED = frozenset(GROWTH**n for n in range(16))
+"""Of a function, in each test: by number, from 1."""
 calls: Counter[Callable[..., Any]] = Counter()
 """In the test that runs."""
 INNER_CALLS_CHECKED = 10
@@ -33,18 +36,18 @@ INNER_CALLS_CHECKED = 10
 inner_calls: Counter[CodeType] = Counter()
 
 
-class Unresolved(Exception):
-    """An annotation is a string: what it means is not known yet."""
-
-
 def has_axes(hint: object) -> bool:
     """Whether a shape is part of an annotation: itself, or any of its arguments."""
-    if isinstance(hint, str | ForwardRef):
-        raise Unresolved
     if isclass(hint) and issubclass(hint, jaxtyping.AbstractArray):
         return True
     parts = hint if isinstance(hint, list | tuple) else get_args(hint)
     return any(has_axes(part) for part in parts)
+
+
+def has_names(hint: object) -> bool:
+    """Whether an annotation, or a part of it, is a string."""
+    parts = hint if isinstance(hint, list | tuple) else get_args(hint)
+    return isinstance(hint, str | ForwardRef) or any(has_names(part) for part in parts)
 
 
 def checked(what: Any = None, *, typechecker: Any) -> Any:
@@ -62,32 +65,55 @@ def checked(what: Any = None, *, typechecker: Any) -> Any:
 
 
 def _checked_function(function: Callable[..., Any], typechecker: Any) -> Callable[..., Any]:
+    checking: Callable[..., Any] | None = None
+
+    @wraps(function)
+    def first_calls(*args: Any, **kwargs: Any) -> Any:
+        nonlocal checking
+        number = calls[function] = calls.get(function, 0) + 1
+        if number not in CALLS_CHECKED:
+            return function(*args, **kwargs)
+        if checking is None:
+            checking = _checking(function, typechecker)
+        return checking(*args, **kwargs)
+
+    return first_calls
+
+
+def _checking(function: Any, typechecker: Any) -> Callable[..., Any]:
+    """The function, checked at each call."""
     if isgeneratorfunction(function):
         return EVERYTHING(function, typechecker=typechecker)
-    try:
-        axes = [has_axes(hint) for hint in function.__annotations__.values()]
-    except Unresolved:
-        return _checked_at_first(function, EVERYTHING(function, typechecker=typechecker))
+    hints = function.__annotations__
+    if any(map(has_names, hints.values())):
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except (NameError, TypeError):  # a name or a subscript that only type checkers know
+            return EVERYTHING(function, typechecker=typechecker)
+        function = _copy_with(function, hints)
     inner = BY_BEARTYPE(function)
-    if not any(axes):
+    if not any(map(has_axes, hints.values())):
         return inner
 
     def in_context(*args: Any, **kwargs: Any) -> Any:
         with EVERYTHING("context"):
             return inner(*args, **kwargs)
 
-    return _checked_at_first(function, in_context)
+    return in_context
 
 
-def _checked_at_first(
-    function: Callable[..., Any], checking: Callable[..., Any]
-) -> Callable[..., Any]:
-    @wraps(function)
-    def first_calls(*args: Any, **kwargs: Any) -> Any:
-        calls[function] += 1
-        return (checking if calls[function] in CALLS_CHECKED else function)(*args, **kwargs)
-
-    return first_calls
+def _copy_with(function: Any, hints: dict[str, Any]) -> Callable[..., Any]:
+    """The same function with other annotations."""
+    copy = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, hints
+    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
+    return copy
 
 
 def _checked_inner_function(function: Callable[..., Any], typechecker: Any) -> Callable[..., Any]:
@@ -101,6 +127,6 @@ def _checked_inner_function(function: Callable[..., Any], typechecker: Any) -> C
         # At the end of the process, what is called for objects that are freed can't be checked.
         if sys.is_finalizing() or inner_calls[code] > INNER_CALLS_CHECKED:
             return function(*args, **kwargs)
-        return _checked_function(function, typechecker)(*args, **kwargs)
+        return _checking(function, typechecker)(*args, **kwargs)
 
     return first_calls

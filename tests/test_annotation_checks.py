@@ -1,13 +1,14 @@
 """While tests run, every annotation of the packages holds: what breaks one raises."""
 
 import sys
+from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import jaxtyping
 import pytest
 import torch
-from annotation_checks import CALLS_CHECKED, INNER_CALLS_CHECKED, calls, checked
+from annotation_checks import CALLS_CHECKED, GROWTH, INNER_CALLS_CHECKED, calls, checked
 from architectures import build
 from beartype import beartype
 from jaxtyping import Float
@@ -25,7 +26,29 @@ def product(x: Float[Tensor, "n m"], y: Float[Tensor, "m k"]) -> Float[Tensor, "
     return (x @ y) if x.shape[0] > 1 else (x @ y)[0]
 
 
+@check
+def name_of(point: Point) -> str:
+    return point.name if point is Point.Z else point
+
+
+@check
+def pairs(points: list[Point]) -> Iterator[tuple[Point, Point]]:
+    yield from zip(points, points, strict=True)
+
+
+class Scale:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    @check
+    def times(self, other: "Scale", x: "Float[Tensor, ' n']") -> "Scale":
+        return Scale(self.factor * other.factor * x.shape[0]) if x.shape[0] > 1 else x
+
+
 def test_what_agrees_passes():
+    assert name_of(Point.Z) == "Z"
+    assert list(pairs([Point.Z])) == [(Point.Z, Point.Z)]
+    assert Scale(2.0).times(Scale(3.0), torch.ones(2)).factor == 12
     assert product(torch.ones(2, 3), torch.ones(3, 4)).shape == (2, 4)
 
 
@@ -42,6 +65,12 @@ def test_what_agrees_passes():
         lambda: build("gpt2").blocks[0].attn.S("0"),  # a method
         lambda: build("gpt2").blocks[0].attn.result(torch.ones(2, 3)),
         lambda: measure(lambda logits: logits[:, -1, 0], [0.0], None),  # a function of a package
+        lambda: name_of("z"),
+        lambda: name_of(Point.Q),  # the result of a function without axes
+        lambda: pairs(Point.Z),  # a generator
+        lambda: Scale(2.0).times(3.0, torch.ones(2)),  # a class that is named before it is there
+        lambda: Scale(2.0).times(Scale(3.0), torch.ones(2, 2)),
+        lambda: Scale(2.0).times(Scale(3.0), torch.ones(1)),
     ],
 )
 def test_what_does_not_raises(call):
@@ -59,8 +88,9 @@ def is_checked() -> bool:
 
 
 def test_calls_of_each_test_are_checked_at_growing_distances():
-    assert [number for number in range(1, 66) if is_checked()] == [1, 4, 16, 64]
-    assert {1, 4, 16, 64} < CALLS_CHECKED
+    expected = [1, GROWTH, GROWTH**2]
+    assert [number for number in range(1, GROWTH**2 + 2) if is_checked()] == expected
+    assert {*expected, GROWTH**3} < CALLS_CHECKED
 
 
 @pytest.mark.parametrize("test", ["one", "another"])
