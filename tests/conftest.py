@@ -71,13 +71,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out tests that this machine cannot run, and tests that run only on request."""
     for marker in ON_REQUEST:
         if marker not in config.option.markexpr:
-            marked = [item for item in items if item.get_closest_marker(marker)]
-            config.hook.pytest_deselected(items=marked)
+            marked = {item for item in items if item.get_closest_marker(marker)}
+            config.hook.pytest_deselected(items=list(marked))
             items[:] = [item for item in items if item not in marked]
 
     if not torch.cuda.is_available():
-        needs_gpu = [item for item in items if item.get_closest_marker("gpu")]
-        config.hook.pytest_deselected(items=needs_gpu)
+        needs_gpu = {item for item in items if item.get_closest_marker("gpu")}
+        config.hook.pytest_deselected(items=list(needs_gpu))
         items[:] = [item for item in items if item not in needs_gpu]
 
     # Where the whole suite is promised to run, a missing browser must fail, not hide tests.
