@@ -238,7 +238,8 @@ def test_a_device_can_be_given_and_an_unknown_one_is_named(folder):
 # No code is executed.
 
 
-def test_neither_transformers_nor_code_of_the_folder_is_imported(folder, tmp_path):
+def test_loading_imports_no_code_of_the_folder_and_nothing_large(folder, tmp_path):
+    """Not transformers, pandas or the compiler of PyTorch: each takes longer than a small model."""
     marker = tmp_path / "was-run"
     code = f"open({str(marker)!r}, 'w').close()\nclass Model: pass\n"
     for name in ("modeling_own.py", "configuration_own.py", "tokenization_own.py", "__init__.py"):
@@ -253,25 +254,14 @@ def test_neither_transformers_nor_code_of_the_folder_is_imported(folder, tmp_pat
         architectures=["Model"],
     )
     seen = (
-        "import sys, interp; model = interp.load(sys.argv[1]); "
-        "print(model.config.name, [n for n in sys.modules if n.split('.')[0] == 'transformers' "
-        "or n.endswith('_own')])"
+        "import sys, interp; print([interp.load(name).config.name for name in sys.argv[1:]], "
+        "[n for n in sys.modules if n.split('.')[0] in ('transformers', 'pandas') "
+        "or n.endswith('_own') or n in ('torch._dynamo', 'torch._inductor')])"
     )
-    words = [sys.executable, "-c", seen, str(folder.path)]
+    words = [sys.executable, "-c", seen, str(folder.path), "python-2l"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == "a-gpt2 []"
+    assert done.stdout.strip() == "['a-gpt2', 'python-2l'] []"
     assert not marker.exists()
-
-
-def test_loading_does_not_import_the_compiler_of_pytorch(folder):
-    """It takes longer than loading a small model does."""
-    code = (
-        "import sys, interp; interp.load(sys.argv[1]), interp.load('python-2l'); "
-        "print([n for n in sys.modules if n in ('torch._dynamo', 'torch._inductor')])"
-    )
-    words = [sys.executable, "-c", code, str(folder.path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]"
 
 
 def test_shapes_are_concatenated_as_tensors_are():
