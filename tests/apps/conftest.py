@@ -29,6 +29,18 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_frozen() -> Iterator[None]:
+    """A model that is loaded does not have all objects of all tests visited, a second each time.
+
+    ``test_offered.py`` tests what is frozen.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("apps.explorer.offered.freeze_lasting_objects", lambda: None)
+        patch.setattr("apps.explorer.jobs.freeze_imported", lambda: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def command() -> Callable[..., Result]:
     """Run ``interp`` with some words."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from apps.explorer import offered
+from apps.explorer.garbage import freeze_lasting_objects
 from apps.explorer.offered import model_of
 from interp.execution.provenance import Provenance
 from interp.weights import hash as hash_module
@@ -17,17 +18,24 @@ def _only_here() -> Iterator[None]:
     offered._load.cache_clear()
     yield
     offered._load.cache_clear()
-    gc.unfreeze()
-    gc.collect()
 
 
-def test_collections_do_not_visit_a_model_and_its_tokenizer():
+@pytest.fixture
+def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Objects are frozen, as in a server; afterwards, those that existed before are again."""
+    monkeypatch.setattr(offered, "freeze_lasting_objects", freeze_lasting_objects)
+    yield
+    offered._load.cache_clear()
+    freeze_lasting_objects()
+
+
+def test_collections_do_not_visit_a_model_and_its_tokenizer(frozen):
     model = model_of("induction-by-hand")
     visited = {id(tracked) for tracked in gc.get_objects()}
     assert visited.isdisjoint(map(id, [model, *model.modules(), model.tokenizer]))
 
 
-def test_a_model_that_is_no_longer_kept_is_freed_when_the_next_one_is_loaded():
+def test_a_model_that_is_no_longer_kept_is_freed_when_the_next_one_is_loaded(frozen):
     model = weakref.ref(model_of("induction-by-hand"))
     offered._load.cache_clear()
     model_of("rasp-reverse")
