@@ -87,18 +87,17 @@ def words_of(name: str) -> list[str]:
     return [word for word in apart.lower().split("_") if word]
 
 
-def names_in(source: str, file: str) -> Iterator[Name]:
+def names_in(tree: ast.Module, file: str) -> Iterator[Name]:
     """Of the module (or, in its ``__init__.py``, the package), its classes and functions."""
     path = Path(file)
     yield Name(file, 1, path.parent.name if path.stem == "__init__" else path.stem)
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield Name(file, node.lineno, node.name)
 
 
-def values_in(source: str, file: str) -> Iterator[Name]:
+def values_in(tree: ast.Module, file: str) -> Iterator[Name]:
     """Of its constants, and the fields of its classes."""
-    tree = ast.parse(source)
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     for node in [statement for body in (tree, *classes) for statement in body.body]:
         if isinstance(node, ast.Assign | ast.AnnAssign):
@@ -134,9 +133,9 @@ def _is_in(name: Name, place: str) -> bool:
 def test_names_are_the_projects_words():
     wrong = []
     for path in (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))):
-        source = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
-        wrong += [(name, better) for name in names_in(*source) if (better := instead_of(name))]
-        whole = [(name, instead_of_whole(name)) for name in values_in(*source)]
+        tree, file = ast.parse(path.read_bytes()), path.relative_to(ROOT).as_posix()
+        wrong += [(name, better) for name in names_in(tree, file) if (better := instead_of(name))]
+        whole = [(name, instead_of_whole(name)) for name in values_in(tree, file)]
         wrong += [(name, better) for name, better in whole if better]
     assert not wrong, "\n".join(
         f"{name.file}:{name.line}: {name.name} (use: {better})" for name, better in wrong
@@ -144,7 +143,7 @@ def test_names_are_the_projects_words():
 
 
 def test_a_word_is_found_wherever_it_stands_in_a_name():
-    source = """
+    tree = ast.parse("""
 class TheDoorOpens:
     def looks_ahead(self): ...
     def looks(self): ...
@@ -152,16 +151,16 @@ class TheDoorOpens:
 def outdoors(): ...
 async def fold_norms():
     def shared(): ...
-"""
+""")
     for file, expected in (
         ("interp/sweeps/room.py", ["room", "TheDoorOpens", "fold_norms", "looks_ahead", "shared"]),
         ("interp/weights/folding.py", ["TheDoorOpens", "looks_ahead"]),
         ("apps/fit.py", ["TheDoorOpens", "fit", "looks_ahead"]),
     ):
-        names = names_in(source, file)
+        names = names_in(tree, file)
         assert sorted(name.name for name in names if instead_of(name)) == sorted(expected), file
     for file, expected in (("interp/model/recipe.py", ["make"]), ("interp/model/mlp.py", [])):
-        assert [n.name for n in values_in(source, file) if instead_of_whole(n)] == expected
+        assert [n.name for n in values_in(tree, file) if instead_of_whole(n)] == expected
 
 
 def test_names_fall_into_words_at_underscores_and_capitals():
