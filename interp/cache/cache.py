@@ -332,7 +332,7 @@ class Cache:
         for place in self._named(places):
             if place in self._joins:
                 if place in self._gradients:
-                    self._gradients[place] = self._whole_gradient(place)
+                    self._gradients[place] = self._joined(place, self._gradients[place])
                 self._stored[place] = self._whole(place)
                 del self._joins[place]
             elif place not in self._stored:
@@ -395,7 +395,7 @@ class Cache:
             )
         wholes = ((place, self._whole(place)) for place in self._stored)
         stored = {place: whole for place, whole in wholes if self._model.is_writer}
-        gradients = {place: self._whole_gradient(place) for place in self._gradients}
+        gradients = {at: self._joined(at, part) for at, part in self._gradients.items()}
         contents = Contents(
             config=self._model.config,
             weights=self._weight_hash or weight_hash(self._model),
@@ -452,10 +452,7 @@ class Cache:
                 f"No gradient of {place} was recorded; request it with "
                 "run(..., record=[...], gradients_of=metric)."
             )
-        return self._placement.placed(self._whole_gradient(place)).clone()
-
-    def _whole_gradient(self, place: Place) -> Tensor:
-        return self._joined(place, self._gradients[place])
+        return self._placement.placed(self._joined(place, self._gradients[place])).clone()
 
     def _whole(self, place: Place) -> Tensor:
         return self._joined(place, self._stored[place])

@@ -75,8 +75,7 @@ class Recorder:
 
     def is_edited(self, point: Point) -> bool:
         """Whether an edit changes or reads the tensor at ``point`` in this scope."""
-        place = self._place(point)
-        return place in self.plan.edits or place in self.plan.read_by_edits
+        return self._place(point) in {*self.plan.edits, *self.plan.read_by_edits}
 
     def must_form(self, *points: Point) -> bool:
         """Whether one of ``points`` is edited, stored as formed or differentiated in this scope."""
