@@ -101,7 +101,7 @@ class MLP(Linear):
 
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """``act(x @ W_in + b_in) @ W_out + b_out``."""
-        return tap(self.out, self.written(x, context, tap))
+        return self.output(self.hidden(x, context, tap), tap)
 
     def written(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """Its output, which is not given to ``tap``."""

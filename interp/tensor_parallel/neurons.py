@@ -30,8 +30,12 @@ class ShardedMLP(ShardedPart, MLP):
     local: MLP
     shares: Shares
 
-    def written(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
+    def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """The output of all neurons."""
+        return tap(self.out, self.written(x, context, tap))
+
+    def written(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
+        """Their output, which is not given to ``tap``."""
         of_share = tap_of_share(tap, NEURONS, {"d_mlp": self.shares}, self.ranks)
         post = self.local.hidden(self.ranks.copied(x), context, of_share)
         return self._sum(of_share(Point.POST, post))
