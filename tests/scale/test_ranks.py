@@ -34,6 +34,11 @@ IN_TWO = (
 )
 """Architectures that two ranks share, each with a dtype, beside the common ones. Every kind of part
 is computed in float32 by one of them; all of them are by the nightly test."""
+IN_FOUR = (
+    *(f"{name} float64" for name in dict.fromkeys([*COMMON, *COVERING])),
+    *(f"{name} float32" for name in COMMON),
+)
+"""Of four ranks: those that are not common in float32 are by the nightly test."""
 WITHOUT_COPIES = {"order_sensitivity", "permutation_covariance"}
 """Analyses that change a copy of the model."""
 
@@ -79,7 +84,7 @@ def in_both_dtypes(names: Iterable[str]) -> tuple[str, ...]:
         (2, in_both_dtypes(COMMON)),
         pytest.param(2, IN_TWO, marks=pytest.mark.slow),
         pytest.param(2, in_both_dtypes(ARCHITECTURES), marks=pytest.mark.nightly),
-        pytest.param(4, in_both_dtypes([*COMMON, *COVERING]), marks=pytest.mark.slow),
+        pytest.param(4, IN_FOUR, marks=pytest.mark.slow),
         pytest.param(4, in_both_dtypes(ARCHITECTURES), marks=pytest.mark.nightly),
     ],
     ids=[
