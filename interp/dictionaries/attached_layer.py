@@ -60,6 +60,7 @@ class AttachedLayer(Attached):
 
     Attributes:
         layer: the layer.
+        targets: the layers that its features write.
         first: the place that the first layer reads.
         format: the library that wrote the files of the transcoder.
         facts: what else they say about it.
@@ -79,6 +80,7 @@ class AttachedLayer(Attached):
     ) -> None:
         super().__init__(reads, writes)
         self.layer, self.first = layer, first
+        self.targets = range(layer, transcoder.n_layers)
         self.format, self.facts = transcoder.format, transcoder.facts
         self._activation, self._decoder = transcoder.activation[layer], transcoder.w_dec[layer]
         tensors = {name: getattr(transcoder, name)[layer] for name in ("w_enc", "b_enc", "b_dec")}
@@ -121,13 +123,11 @@ class AttachedLayer(Attached):
 
     def is_used(self, tap: Tap) -> bool:
         """Whether a forward forms its features, its error or that of a later layer."""
-        return super().is_used(tap) or bool(self._formed_errors(tap))
+        return super().is_used(tap) or any(self._must_form_error(m, tap) for m in self.targets)
 
-    def _formed_errors(self, tap: Tap) -> list[int]:
-        """This and later layers whose error a forward forms."""
-        last = self.layer + self.decoder.shape[1]
-        of_layer = {m: tap.scoped(layer=m, norm=self.name) for m in range(self.layer, last)}
-        return [m for m, scoped in of_layer.items() if scoped.must_form(Point.FEATURES_ERROR)]
+    def _must_form_error(self, target: int, tap: Tap) -> bool:
+        """Whether a forward forms the error of a layer."""
+        return tap.scoped(layer=target, norm=self.name).must_form(Point.FEATURES_ERROR)
 
     def changed(self, y: Tensor, inputs: Inputs, tap: Tap, context: Context) -> Tensor:
         """y + Σ_l (f′_l − f_l) W_dec + (ε′ − ε), over its own layer and those before it."""
@@ -145,7 +145,7 @@ class AttachedLayer(Attached):
         if change is not None:
             changes[self.name, self.layer] = change
             y = y + change.written(0)
-        explained = self._explained(features, self._formed_errors(tap), context)
+        explained = self._explained(features, tap, context)
         if explained is None:
             return y
         error = written - explained - self.b_dec
@@ -154,16 +154,15 @@ class AttachedLayer(Attached):
         edited_error = at(Point.FEATURES_ERROR, error)
         return y if edited_error is error else y + (edited_error - error)
 
-    def _explained(
-        self, features: Features, targets: Sequence[int], context: Context
-    ) -> Tensor | None:
+    def _explained(self, features: Features, tap: Tap, context: Context) -> Tensor | None:
         """Σ_{l ≤ m} f_l W_dec,l→m of this layer; ``None`` if its error is not formed.
 
         Args:
-            features: f of this layer, whose part of all these sums is added here.
-            targets: this and later layers whose error is formed.
+            features: f of this layer, whose part of the sums of later layers is added here, too.
+            tap: the tap of the block, which says which errors are formed.
             context: the context of the forward, which has the sums of later layers.
         """
+        targets = [m for m in self.targets if self._must_form_error(m, tap)]
         if not targets:
             return None
         sums: dict[tuple[str, int], Tensor] = context.once(_EXPLAINED, dict)

@@ -75,7 +75,7 @@ class Recorder:
 
     def is_edited(self, point: Point) -> bool:
         """Whether an edit changes or reads the tensor at ``point`` in this scope."""
-        return self._place(point) in {*self.plan.edits, *self.plan.read_by_edits}
+        return any(self._place(point) in at for at in (self.plan.edits, self.plan.read_by_edits))
 
     def must_form(self, *points: Point) -> bool:
         """Whether one of ``points`` is edited, stored as formed or differentiated in this scope."""

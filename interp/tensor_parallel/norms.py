@@ -42,9 +42,6 @@ class NormOfHeads(Norm):
     def __init__(self, whole: ScaledNorm, heads: Shares, ranks: Ranks) -> None:
         super().__init__()
         self.whole, self.heads, self.ranks, self.points = whole, heads, ranks, whole.points
-        these = heads.of_rank[ranks.rank]
-        has_rows = len(whole.shape) > 1
-        self.rows = slice(int(these[0]), int(these[-1]) + 1) if has_rows else slice(None)
 
     def forward(self, x: Tensor, tap: Tap = untouched) -> Tensor:
         """The norm of x, ``[batch pos head d_head]`` of this rank's heads."""
@@ -74,7 +71,10 @@ class NormOfHeads(Norm):
 
     def _of_heads(self, weight: Tensor | None) -> Tensor | None:
         """A weight ``[d_head]`` of all heads, or the rows of these heads of ``[head d_head]``."""
-        return None if weight is None else self.ranks.copied(weight)[self.rows]
+        if weight is None:
+            return None
+        whole = self.ranks.copied(weight)
+        return whole if whole.ndim == 1 else self.ranks.select(whole, self.heads, 0)
 
 
 class NormOverRanks(NormOfHeads):

@@ -131,7 +131,7 @@ class TapOfShare:
 
     Each rank stores its share of what is recorded, with gradients or their graph too; shares are
     joined when the cache is read. A tensor that is edited, or that an edit reads, is joined first,
-    as edits see all of it, and this rank goes on with its share.
+    as edits see all of it; the forward then continues with this rank's share.
 
     Attributes:
         tap: the tap of the forward.
@@ -146,7 +146,7 @@ class TapOfShare:
     ranks: Ranks
 
     def __call__(self, point: Point, value: Tensor) -> Tensor:
-        """The share that goes on, given that of the tensor at ``point``."""
+        """The share with which the forward continues, given that of the tensor at ``point``."""
         if point not in self.points:
             return self.tap(point, value)
         (divided,) = self.axes.keys() & point.axes
