@@ -56,6 +56,7 @@ from analyses.results import (
     prompt_frame,
     rounding,
     signed,
+    sweep_metric,
 )
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput, shorten
@@ -461,7 +462,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
             is_estimate=True,
         )
     with cancellable(cancelled):
-        measured = as_metric(metric, model, batches, rows)
+        measured = sweep_metric(metric, model)
         edits = replacements.edits(each for members in chosen.values() for each in members)
     table = sweep(
         model,

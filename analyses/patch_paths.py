@@ -39,6 +39,7 @@ from analyses.results import (
     prompt_frame,
     rounding,
     scores_by_edge,
+    sweep_metric,
 )
 from interp import Sweep, Transformer, computation_graph, edits, run, sweep
 from interp.edits import Edge, Edit, Selection
@@ -205,7 +206,12 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     writers = dict.fromkeys(writer.name for writer, _ in chosen)
     edits_of = _edge_edits if mode == "edge" else _frozen_edits
     with cancellable(cancelled):
-        measured = as_metric(metric, model, clean_batches)
+        # The metric of corrupted prompts, too, is a divergence from the clean prediction.
+        measured = (
+            sweep_metric(metric, model)
+            if corrupt_batches is None
+            else as_metric(metric, model, clean_batches)
+        )
         values = replaced(
             model,
             clean_batches,

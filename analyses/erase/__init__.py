@@ -34,7 +34,6 @@ from analyses.results import (
     Drawing,
     Progress,
     Result,
-    as_metric,
     check_metric,
     counted,
     effect_frame,
@@ -48,6 +47,7 @@ from analyses.results import (
     rounding,
     signed,
     significance_text,
+    sweep_metric,
 )
 from interp import Sweep, Transformer, edits, sweep
 from interp.edits import Replace
@@ -258,7 +258,7 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
     seed = as_seed(seed)
     with cancellable(cancelled):
         labelled = labelled_activations(model, prompts, labels, at=at, pos=pos, stack=stack)
-        measured = as_metric(metric, model, labelled.batches)
+        measured = sweep_metric(metric, model)
     generator = torch.Generator().manual_seed(seed)
     n = len(labelled.labels)
     orders = [

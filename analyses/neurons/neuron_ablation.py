@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.methods.components import Component, Replacements
-from analyses.results import Progress, as_metric, in_cells, rounding
+from analyses.results import Progress, in_cells, rounding, sweep_metric
 from interp import Sweep, Transformer, sweep
 from interp.io import cancellable
 from interp.metrics import Metric
@@ -62,7 +62,7 @@ def ablate_neurons(  # noqa: PLR0913 - the settings of one ablation, by keyword
         method: ``zero``, ``mean`` or ``resample``.
         metric: the metric to measure.
         seed: seed for the donors.
-        rows: prompts per forward while the model's own activations and predictions are read.
+        rows: prompts per forward while the activations are collected.
         memory: bytes that the sweep may take.
         progress: called with ``(neurons ablated, neurons in total)``.
         cancelled: called after each forward; if it returns True, the rest is NaN.
@@ -74,7 +74,7 @@ def ablate_neurons(  # noqa: PLR0913 - the settings of one ablation, by keyword
         Cancelled: ``cancelled`` returned True before anything was measured.
     """
     with cancellable(cancelled):
-        measured = as_metric(metric, model, batches, rows)
+        measured = sweep_metric(metric, model)
         edits = Replacements(model, batches, method, seed=seed, rows=rows).edits(neurons)
     table = sweep(
         model,

@@ -46,6 +46,7 @@ from analyses.results.effects import (
     per_head,
     prompt_frame,
     rounding,
+    sweep_metric,
     token_ids,
 )
 from analyses.results.figures import (
@@ -154,6 +155,7 @@ __all__ = [
     "scores_by_edge",
     "signed",
     "significance_text",
+    "sweep_metric",
     "titles",
     "token_ids",
     "token_strips",

@@ -168,9 +168,8 @@ def as_metric(
 
     Args:
         metric: ``"loss"``, ``"kl"`` (KL from the model's own predictions on ``batches``) or a
-            metric. ``"kl"`` reads every column at every position, so it holds the logits of all
-            prompts, ``[prompt pos vocab]``, while it is in use: give fewer prompts where that is
-            too much.
+            metric. ``"kl"`` holds the logits of all prompts, ``[prompt pos vocab]``, while it is in
+            use; that of :func:`sweep_metric` does not.
         model: the model.
         batches: the prompts of each stack; without them there is no ``"kl"``.
         rows: prompts per forward while the model's own predictions are computed.
@@ -182,6 +181,18 @@ def as_metric(
     if isinstance(metric, Metric):
         return metric.with_ids(model.to_single_token)
     return kl(_own_logits(model, batches, rows)) if metric == "kl" else Loss()
+
+
+def sweep_metric(metric: str | Metric, model: Network) -> Metric:
+    """As :func:`as_metric`, for a sweep, in which ``"kl"`` holds no logits of all prompts.
+
+    It is then the KL from the predictions of the forward without edits.
+
+    Raises:
+        InvalidInput: as for :func:`as_metric`.
+    """
+    check_metric(metric, model)
+    return kl() if metric == "kl" else as_metric(metric, model)
 
 
 def check_metric(metric: object, model: Network, *, has_kl: bool = True) -> None:

@@ -65,11 +65,11 @@ class TensorData:
         """Some of its rows, without another check for NaN, which would synchronize a GPU."""
         if len(chosen) == len(self._tensor) and [*chosen] == [*range(len(chosen))]:
             return self
-        return TensorData._unchecked(self._tensor[list(chosen)])
+        return TensorData.unchecked(self._tensor[list(chosen)])
 
     @staticmethod
-    def _unchecked(tensor: Tensor) -> "TensorData":
-        """A tensor that is not copied."""
+    def unchecked(tensor: Tensor) -> "TensorData":
+        """A tensor that is neither copied nor checked for NaN."""
         data = object.__new__(TensorData)
         data._tensor, data._original, data._version = tensor, None, 0
         return data
@@ -191,7 +191,7 @@ class ComputedRows(TensorData):
 
     def rows(self, chosen: Sequence[int]) -> TensorData:
         """Some of its rows, computed."""
-        return TensorData._unchecked(self._computed(chosen))
+        return TensorData.unchecked(self._computed(chosen))
 
     def _computed(self, chosen: Sequence[int]) -> Tensor:
         if self._compute is None:

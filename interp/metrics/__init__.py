@@ -152,6 +152,15 @@ def from_dict(
             f"A metric of kind {kind.kind!r} has the fields {', '.join(names)}; got "
             f"{reprlib.repr(sorted(map(str, rest)))}."
         )
-    read = {"pos": as_position, "target": as_targets, "distractor": as_targets}
+
+    def reference(value: Any) -> TensorData | None:  # noqa: ANN401 - parsed JSON
+        return None if value is None else to_tensor(value)
+
+    read: dict[str, Callable[[Any], Any]] = {
+        "pos": as_position,
+        "target": as_targets,
+        "distractor": as_targets,
+        "reference": reference,
+    }
     made: dict[str, Any] = {n: read.get(n, to_tensor)(value) for n, value in rest.items()}
     return kind(**made)

@@ -13,18 +13,34 @@ from interp.model import Batch
 
 
 @dataclass(frozen=True)
-class KL(Metric):
-    """KL(reference ‖ model) of the next-token distribution, mean over positions, in nats.
+class _Divergence(Metric):
+    """What both kinds share.
 
     Attributes:
-        reference: logits ``[batch pos vocab]``.
+        reference: logits ``[batch pos vocab]``; of :class:`KLAt`, also ``[batch vocab]`` at its
+            position only. ``None`` means those of the forward of a sweep without edits.
     """
 
-    kind = "kl"
     name = "KL divergence"
     unit = "nats"
 
     reference: TensorData | None = None
+
+    @property
+    def lacks_reference(self) -> bool:
+        """See :attr:`Metric.lacks_reference`."""
+        return self.reference is None
+
+    def with_reference(self, logits: Float[Tensor, "batch *pos vocab"]) -> Metric:
+        """See :meth:`Metric.with_reference`."""
+        return replace(self, reference=TensorData.unchecked(logits))
+
+
+@dataclass(frozen=True)
+class KL(_Divergence):
+    """KL(reference ‖ model) of the next-token distribution, mean over positions, in nats."""
+
+    kind = "kl"
 
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
@@ -37,18 +53,10 @@ class KL(Metric):
 
 
 @dataclass(frozen=True)
-class KLAt(AtPosition):
-    """KL(reference ‖ model) of the next-token distribution at one position, in nats.
-
-    Attributes:
-        reference: logits ``[batch pos vocab]``, or ``[batch vocab]`` at this position only.
-    """
+class KLAt(_Divergence, AtPosition):
+    """KL(reference ‖ model) of the next-token distribution at one position, in nats."""
 
     kind = "kl_at"
-    name = "KL divergence"
-    unit = "nats"
-
-    reference: TensorData | None = None
 
     def for_batch(self, batch: Batch) -> "KLAt":
         """The metric with its reference reduced to the position."""
@@ -67,9 +75,18 @@ class KLAt(AtPosition):
         return divergence(_reference_logits(self.reference, logits), logits)
 
 
-def kl(reference: Float[Tensor, "batch pos vocab"], pos: Position = None) -> KL | KLAt:
-    """KL(reference ‖ model) in nats, at a position, or by default the mean over all positions."""
-    data = TensorData(reference.detach())
+def kl(
+    reference: Float[Tensor, "batch pos vocab"] | None = None, pos: Position = None
+) -> KL | KLAt:
+    """KL(reference ‖ model) in nats, at a position, or by default the mean over all positions.
+
+    Args:
+        reference: logits to compare with. Without them, the metric is one of :func:`interp.sweep`,
+            which compares with the forward without edits; it holds its logits for the prompts of
+            one forward at a time.
+        pos: the position, as for :class:`Metric`.
+    """
+    data = None if reference is None else TensorData(reference.detach())
     return KL(None, data) if pos is None else KLAt(as_position(pos), data)
 
 
@@ -77,7 +94,8 @@ def _reference_logits(reference: TensorData | None, logits: Tensor) -> Tensor:
     """The reference, checked to have the shape of ``logits``."""
     if reference is None:
         raise InvalidInput(
-            "kl needs reference logits to compare with: interp.metrics.kl(reference)."
+            "kl needs reference logits to compare with: interp.metrics.kl(reference). Only in a "
+            "sweep does kl() compare with the forward without edits."
         )
     if reference.tensor.shape != logits.shape:
         raise InvalidInput(

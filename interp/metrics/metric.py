@@ -56,6 +56,16 @@ class Metric(ABC):
         return None
 
     @property
+    def lacks_reference(self) -> bool:
+        """Whether it compares with logits that a sweep takes from the forward without edits."""
+        return False
+
+    def with_reference(self, logits: Float[Tensor, "batch *pos vocab"]) -> "Metric":
+        """The metric that compares with ``logits``, for one that lacks a reference."""
+        del logits
+        return self
+
+    @property
     def is_aligned_with_batch(self) -> bool:
         """Whether it has a tensor aligned with the columns, which repadding would misalign."""
         return any(isinstance(getattr(self, field.name), TensorData) for field in fields(self))

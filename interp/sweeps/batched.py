@@ -205,15 +205,22 @@ class BatchedForward:
 
     def values(self) -> Float[Tensor, "case prompt"]:
         """The metric for each case and prompt, which may be NaN."""
+        values = self._metric_values(self.read_logits())
+        for stage in self.stages:
+            stage.recorder.check_applied()
+        return values.cpu().double()
+
+    def read_logits(self) -> Float[Tensor, "row *pos vocab"]:
+        """The logits that the metric reads, of the prompts of each case in turn.
+
+        Those of a metric at a position are at this position, and of the columns that it reads.
+        """
         output = self.baseline.encoder_output
         output = None if output is None else repeated(output, self.copies)
         for number, restart in enumerate(self.stages[0].restarts[:-1]):
             if restart is not None:
                 output = self._encoder(number, restart, output)
-        values = self._metric_values(*self._decoder(output))
-        for stage in self.stages:
-            stage.recorder.check_applied()
-        return values.cpu().double()
+        return at_least_float32(self._logits_of_metric(*self._decoder(output)))
 
     # ---- through the stacks -------------------------------------------------------------------
 
@@ -291,33 +298,44 @@ class BatchedForward:
 
     # ---- the logits that the metric reads -----------------------------------------------------
 
-    def _metric_values(self, x: Tensor, columns: slice) -> Tensor:
-        """The metric, computed from the stream after the last block."""
+    def _metric_values(self, logits: Tensor) -> Float[Tensor, "case prompt"]:
+        """The metric, from the logits that it reads."""
+        metric, batch = self.job.metric, self.job.batches[-1]
+        if not isinstance(metric, AtPosition):
+            return self._each(logits, lambda copy_logits: measured(metric, copy_logits, batch))
+        if self._reads_some_columns:
+            metric = metric.restricted_to_columns()
+        bound = metric.for_batch(batch)
+        return self._each(
+            logits,
+            lambda copy_logits: check_values(bound.compute(copy_logits), copy_logits.shape[0]),
+        )
+
+    def _logits_of_metric(self, x: Tensor, columns: slice) -> Tensor:
+        """The logits that the metric reads, from the stream after the last block."""
         metric = self.job.metric
         if not isinstance(metric, AtPosition):
-            logits, batch = self._logits(*self._all_columns(x, columns)), self.job.batches[-1]
-            return self._each(
-                logits, lambda copy_logits: measured(metric, at_least_float32(copy_logits), batch)
-            )
+            return self._logits(*self._all_columns(x, columns))
         if self._read_range is None:
             x, columns = self._all_columns(x, columns)
         position = self._read_column.repeat(self.copies) - columns.start
         if self._exit_needs_columns:
-            here = at(self._logits(x, columns), position)
-        elif Place(Point.LOGITS) in self.edits or metric.columns is None:
-            here = self._logits(at(x, position)[:, None], columns)[:, 0]
-        else:
-            metric, chosen = (
-                metric.restricted_to_columns(),
-                torch.tensor(metric.columns, device=x.device),
-            )
-            normalized = self._final_norm(at(x, position)[:, None], columns)
-            here = unembedding_of(self.model).some(normalized, chosen)[:, 0]
-        bound = metric.for_batch(self.job.batches[-1])
-        logits = at_least_float32(here)
-        return self._each(
-            logits,
-            lambda copy_logits: check_values(bound.compute(copy_logits), copy_logits.shape[0]),
+            return at(self._logits(x, columns), position)
+        here = at(x, position)[:, None]
+        if not self._reads_some_columns:
+            return self._logits(here, columns)[:, 0]
+        some = torch.tensor(metric.columns, device=x.device)
+        return unembedding_of(self.model).some(self._final_norm(here, columns), some)[:, 0]
+
+    @property
+    def _reads_some_columns(self) -> bool:
+        """Whether only the columns of the vocabulary that the metric reads are computed."""
+        metric = self.job.metric
+        return (
+            isinstance(metric, AtPosition)
+            and metric.columns is not None
+            and not self._exit_needs_columns
+            and Place(Point.LOGITS) not in self.edits
         )
 
     def _each(self, logits: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:
@@ -388,6 +406,15 @@ class BatchedForward:
     def _is_pointwise(self, place: Place) -> bool:
         """Whether the edits at a place change each column without reading the others."""
         return all(edit.pointwise for edit in self.edits[place])
+
+
+def with_reference(job: Job, baseline: Baseline) -> Job:
+    """The job whose metric compares with the logits of the baseline, if it lacks a reference."""
+    return (
+        job.with_reference(BatchedForward(baseline, job).read_logits())
+        if job.lacks_reference
+        else job
+    )
 
 
 def at(x: Float[Tensor, "row pos n"], column: Int[Tensor, " row"]) -> Float[Tensor, "row n"]:

@@ -16,7 +16,7 @@ from interp.execution import Estimate, LiveBytes, Recorder, Shapes, given_to
 from interp.metrics import AtPosition, Metric, MetricLike, with_ids
 from interp.model import Network
 from interp.points import Point
-from interp.sweeps.batched import Baseline, BatchedForward
+from interp.sweeps.batched import Baseline, BatchedForward, with_reference
 from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.schedule import Case, Job, cases_of, groups_of
@@ -82,6 +82,7 @@ def _peak(worker: Worker, job: Job) -> int:
         kinds.setdefault((len(cases), *_memory_key(cases), first_column), (cases, first_column))
     with LiveBytes(given_to(model, without_data)) as live, torch.no_grad():
         baseline = Baseline.of(restart_map, job, without_data)
+        measured = with_reference(measured, baseline)
         for cases, first_column in [((), 0), *kinds.values()]:
             forward = BatchedForward(baseline, measured, cases, first_column)
             for stage in forward.stages:

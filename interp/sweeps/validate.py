@@ -75,7 +75,7 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
         metric(torch.zeros(*batch.ids.shape, 1, device=batch.ids.device), one_token)
     logits = torch.empty(*batch.ids.shape, model.config.n_logits, device="meta")
     with suppress(RuntimeError):  # without data only shapes can be checked
-        metric(logits, batch)
+        (metric.with_reference(logits) if metric.lacks_reference else metric)(logits, batch)
     metric.for_rows(range(len(batch.ids)), len(batch.ids))
 
 

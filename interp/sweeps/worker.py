@@ -17,7 +17,7 @@ from interp.execution import first_nan, size_of
 from interp.metrics import AtPosition, Metric, MetricLike, cause_of_nan
 from interp.model import Batch, Network
 from interp.points import Place, Point
-from interp.sweeps.batched import Baseline, BatchedForward, needed_by
+from interp.sweeps.batched import Baseline, BatchedForward, needed_by, with_reference
 from interp.sweeps.memory import Budget, Footprint, footprint, is_out_of_memory
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.schedule import Case, Job, groups_of, jobs_of
@@ -98,7 +98,7 @@ class Worker:
     def __call__(self, job: Job) -> Iterator[Outcome]:
         """Yield the outcome of each batched forward."""
         copies = self.copies(job)
-        baseline, unedited = self._baseline(job)
+        job, baseline, unedited = self._baseline(job)
         for cases, first_column in groups_of(self.restart_map, job, copies):
             for part in self._split(cases):
                 yield from self._outcomes(baseline, unedited, job, part, first_column)
@@ -125,17 +125,19 @@ class Worker:
         edits = [placed for case in job.cases for placed in case.edits]
         needed = needed_by(self.restart_map, job)
         shapes = (self.restart_map.model.shape_at(job.batches, place) for place in needed)
+        logits = logits_formed(self.restart_map.model, job.metric, edits, width)
+        reference = logits if job.lacks_reference else 0
         return footprint(
             self.restart_map.model,
             width,
-            logits_formed(self.restart_map.model, job.metric, edits, width),
+            logits,
             [place for place, _ in edits],
-            stored=sum(prod(shape[1:]) for shape in shapes),
+            stored=sum(prod(shape[1:]) for shape in shapes) + reference,
             padded=any(batch.real is not None for batch in job.batches),
         )
 
-    def _baseline(self, job: Job) -> tuple[Baseline, Tensor]:
-        """The baseline and its metric.
+    def _baseline(self, job: Job) -> tuple[Job, Baseline, Tensor]:
+        """The job with all that its metric compares with, the baseline, and its metric.
 
         Raises:
             OutOfResources: memory was exhausted.
@@ -144,6 +146,7 @@ class Worker:
         try:
             with torch.no_grad():
                 baseline = Baseline.of(self.restart_map, job)
+                job = with_reference(job, baseline)
                 unedited = BatchedForward(baseline, job).values()[0]
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -151,7 +154,7 @@ class Worker:
             raise self._memory_exhausted(job, "the unedited forward", 1) from error
         if bool(unedited.isnan().any()):
             raise InvalidInput(self._nan_message(job, int(unedited.isnan().nonzero()[0])))
-        return baseline, unedited
+        return job, baseline, unedited
 
     def _nan_message(self, job: Job, row: int) -> str:
         """The message for a prompt whose metric is NaN without an edit."""

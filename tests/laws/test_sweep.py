@@ -13,6 +13,7 @@ from architectures import (
     HALF,
     as_where,
     assert_close,
+    assert_identical,
     build,
     in_turn,
     padded,
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from interp import Place, Run, Sweep, Transformer, edits, metrics, run, sweep
 from interp.edits import Edit
+from interp.errors import InvalidInput
 from interp.metrics import Metric, measure
 from interp.sweeps.schedule import Case
 
@@ -188,6 +190,30 @@ def test_every_metric_is_that_of_whole_forwards(padding: str) -> None:
         table = sweep(model, tokens, edit, metric)
         assert_close(table.baseline, measure(metric, plain.logits, plain.batch))
         assert_close(table.values[0], measure(metric, edited.logits, edited.batch))
+
+
+@pytest.mark.parametrize("padding", PADDING)
+@pytest.mark.parametrize("name", ["gpt2", "bert", "uneven-pair"])
+def test_a_divergence_without_a_reference_is_from_the_forward_without_edits(
+    name: str, padding: str
+) -> None:
+    """However many prompts run as one; the converse: it changes with each edit."""
+    model, batches = build(name), inputs(name, padding)
+    made = [edits.scale("z", 0.3, layer=0, stack=model.stacks[-1].name), edits.scale("logits", 2.0)]
+    reference = run(model, *batches).require_logits().detach()
+    for pos in (None, -1):
+        expected = swept(model, batches, made, metrics.kl(reference, pos))
+        for memory in (None, 200_000):
+            table = swept(model, batches, made, metrics.kl(pos=pos), memory=memory)
+            assert_close(table.values, expected.values)
+            assert_identical(table.baseline, torch.zeros_like(table.baseline))
+            assert table.values.min() > 1e-4
+
+
+def test_a_divergence_without_a_reference_needs_a_sweep() -> None:
+    model, (tokens,) = build("gpt2"), inputs("gpt2", "none")
+    with pytest.raises(InvalidInput, match=r"kl needs reference logits .* Only in a sweep"):
+        measure(metrics.kl(), model(tokens), run(model, tokens).batch)
 
 
 def test_looking_back_needs_a_model_that_does_not_look_ahead(

@@ -11,7 +11,12 @@ from interp.edits import Edit
 from interp.errors import InvalidEdit, OutOfResources
 from interp.sweeps.batched import Baseline
 
-METRICS = {"one": metrics.logit_diff(1, 2), "all": metrics.prob(1), "loss": metrics.loss()}
+METRICS = {
+    "one": metrics.logit_diff(1, 2),
+    "all": metrics.prob(1),
+    "loss": metrics.loss(),
+    "kl": metrics.kl(),
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,7 +50,7 @@ def check(
     assert abs(estimated - peak) <= BOUND * peak, (estimated / peak, memory)
 
 
-KINDS = [("z", "one"), ("z", "loss"), ("pattern", "one"), ("resid_pre", "all")]
+KINDS = [("z", "one"), ("z", "loss"), ("pattern", "one"), ("resid_pre", "all"), ("v", "kl")]
 
 
 @pytest.mark.parametrize(("name", "kind"), in_turn(WIDE, KINDS, ["gpt2", "t5"], kinds_a_name=1))

@@ -30,6 +30,7 @@ METRICS = [
     metrics.prob(4, pos=1),
     metrics.kl(MODEL(TOKENS).detach().flip(0)),
     metrics.kl(MODEL(TOKENS).detach().flip(0), pos=-1),
+    metrics.kl(),
 ]
 
 
