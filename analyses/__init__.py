@@ -60,6 +60,7 @@ from analyses.prune import Pruning, prune
 from analyses.qk_circuit import QKCircuit, qk
 from analyses.qk_covariance import QKCovariance, qk_covariance
 from analyses.results import Result
+from analyses.run_in_parts import Parts, run_in_parts
 from analyses.scale_units import ScaledUnits, scale_units
 from analyses.scan_heads import (
     HeadScan,
@@ -107,6 +108,7 @@ __all__ = [
     "OVCircuit",
     "OrderSensitivity",
     "PartialScan",
+    "Parts",
     "PathPatching",
     "PermutationCovariance",
     "Positions",
@@ -165,6 +167,7 @@ __all__ = [
     "qk",
     "qk_covariance",
     "run_circuits",
+    "run_in_parts",
     "scale_units",
     "scan_heads",
     "steer",

@@ -97,6 +97,7 @@ class Ablation(Result):
         notes: notes on how the numbers were computed, such as where they are NaN.
         partial: for a cancelled call, the sweep to pass as ``resume=``; else ``None``.
         is_estimate: whether the effects were estimated to first order, not measured.
+        of_reference: whether means or donors come from other prompts than these.
     """
 
     working = ("partial",)
@@ -114,6 +115,12 @@ class Ablation(Result):
     notes: tuple[str, ...] = ()
     partial: Sweep | None = None
     is_estimate: bool = False
+    of_reference: bool = False
+
+    @property
+    def has_separate_prompts(self) -> bool:
+        """See :attr:`Result.has_separate_prompts`."""
+        return self.method == "zero" or self.of_reference
 
     @property
     def by_layer(self) -> bool:
@@ -447,6 +454,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         "members": tuple(tuple(each.name for each in members) for members in chosen.values()),
         "method": method,
         "part": part,
+        "of_reference": others is not None,
     }
     if estimate:
         with cancellable(cancelled):

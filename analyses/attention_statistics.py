@@ -113,6 +113,11 @@ class AttentionStatistics(Result):
     provenance: Provenance
 
     @property
+    def has_separate_prompts(self) -> bool:
+        """See :attr:`Result.has_separate_prompts`."""
+        return True
+
+    @property
     def masses(self) -> tuple[str, ...]:
         """The statistics that are masses."""
         return tuple(s for s in self.statistics if s not in (ENTROPY, NORMALIZED, DISTANCE))

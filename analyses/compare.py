@@ -218,7 +218,7 @@ def compare(
         cells={axis: tuple(labels) for axis, labels in first.cells.items()},
         models=names,
         column=first.column,
-        unit=str(getattr(results[0], "unit", "")),
+        unit=results[0].unit_of_column(first.column),
         analysis=type(results[0]).__name__,
         of_prompts=first.of_prompts,
         provenances=(provenances[0], provenances[1]),

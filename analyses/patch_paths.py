@@ -98,6 +98,11 @@ class PathPatching(Result):
         return self.patched - self.clean
 
     @property
+    def has_separate_prompts(self) -> bool:
+        """See :attr:`Result.has_separate_prompts`."""
+        return self.method != "mean"
+
+    @property
     def scores(self) -> dict[tuple[str, str], float]:
         """The mean effect of each edge, for :func:`analyses.prune`."""
         return scores_by_edge(self.edges, self.effect)

@@ -217,7 +217,7 @@ def _scores(
         rows=tuple(titles(rows[0].cells)),
         steps=(*steps, last),
         column=rows[0].column,
-        unit=str(getattr(results[0], "unit", "")),
+        unit=results[0].unit_of_column(rows[0].column),
     )
 
 

@@ -137,6 +137,11 @@ class EdgeAttribution(Result):
         cells = edge_cells(self.edges)
         return checked_frame(cells, self.effect, noise, self.checked, self.exact, self.clean)
 
+    @property
+    def has_separate_prompts(self) -> bool:
+        """See :attr:`Result.has_separate_prompts`."""
+        return True
+
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per edge and prompt: writer, reader, name, prompt, effect."""
         return prompt_frame(edge_cells(self.edges), effect=self.effect)

@@ -113,6 +113,11 @@ class NodeAttribution(Result):
         cells = {"name": self.names}
         return checked_frame(cells, self.effect, noise, self.checked, self.exact, self.clean)
 
+    @property
+    def has_separate_prompts(self) -> bool:
+        """See :attr:`Result.has_separate_prompts`."""
+        return True
+
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per node and prompt: name, prompt, effect."""
         return prompt_frame({"name": self.names}, effect=self.effect)

@@ -162,6 +162,11 @@ class DirectLogitAttribution(Result):
         is_largest = frame.index.isin(sizes.sort_values(ascending=False, kind="stable").index[:top])
         return frame[is_largest], frame[~is_largest]
 
+    @property
+    def has_separate_prompts(self) -> bool:
+        """See :attr:`Result.has_separate_prompts`."""
+        return True
+
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per term and prompt: name, kind, layer, head, prompt, effect, control."""
         return _with_integers(prompt_frame(self._cells, effect=self.effect, control=self.control))

@@ -157,6 +157,15 @@ class ActivationPatching(Result):
         """
         return effect_frame(self.cells, self.effect.flatten(0, -2), self._noise, self._has)
 
+    @property
+    def has_separate_prompts(self) -> bool:
+        """See :attr:`Result.has_separate_prompts`."""
+        return True
+
+    def unit_of_column(self, column: str) -> str:
+        """See :meth:`Result.unit_of_column`; an effect is a share."""
+        return "" if column == "effect" else self.unit
+
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per cell and prompt: the columns of the cell, prompt, patched, effect."""
         patched, effect = self.patched.flatten(0, -2), self.effect.flatten(0, -2)

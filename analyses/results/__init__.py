@@ -59,7 +59,14 @@ from analyses.results.figures import (
     plotly_figure,
     plotted,
 )
-from analyses.results.labelled_rows import check_same_rows, rows_of, titles
+from analyses.results.labelled_rows import (
+    LabelledRows,
+    check_same_rows,
+    rows_of,
+    rows_of_table,
+    table_with,
+    titles,
+)
 from analyses.results.number_text import (
     NONE,
     corrected,
@@ -99,6 +106,7 @@ __all__ = [
     "Drawing",
     "Heatmap",
     "Interval",
+    "LabelledRows",
     "Moments",
     "Network",
     "Node",
@@ -152,10 +160,12 @@ __all__ = [
     "reduced",
     "rounding",
     "rows_of",
+    "rows_of_table",
     "scores_by_edge",
     "signed",
     "significance_text",
     "sweep_metric",
+    "table_with",
     "titles",
     "token_ids",
     "token_strips",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from analyses.results.result import Result
@@ -35,6 +35,7 @@ class LabelledRows:
         axes: the columns that identify rows.
         labels: the entries of each row in these columns.
         values: the numbers; NaN where a prompt has no such row.
+        present: where a prompt has the row, of which the number may be NaN.
         column: the column of the numbers.
         of_prompts: whether there is one number per prompt; else there is a single one per row.
     """
@@ -42,6 +43,7 @@ class LabelledRows:
     axes: tuple[str, ...]
     labels: tuple[Label, ...]
     values: Float[Tensor, "row prompt"]
+    present: Bool[Tensor, "row prompt"]
     column: str
     of_prompts: bool
 
@@ -72,7 +74,20 @@ def rows_of(result: Result, column: str | None = None) -> LabelledRows:
         raise InvalidInput(
             f"The result of an analysis, which has a table, was expected; got {shorten(result)}."
         )
-    frame, column = _frame_with(result, column)
+    return rows_of_table(*table_with(result, column), type(result).__name__)
+
+
+def rows_of_table(frame: pd.DataFrame, column: str, name: str) -> LabelledRows:
+    """The numbers of a column of a table, by row.
+
+    Args:
+        frame: the table.
+        column: name of the column.
+        name: what the table is of, for messages.
+
+    Raises:
+        InvalidInput: rows have equal labels.
+    """
     axes = [name for name in map(str, frame) if name != column and _is_axis(frame, name)]
     labels = [tuple(map(_plain, row)) for row in frame[axes].itertuples(index=False, name=None)]
     of_prompts = PROMPT in frame
@@ -80,13 +95,38 @@ def rows_of(result: Result, column: str | None = None) -> LabelledRows:
     rows = {label: number for number, label in enumerate(dict.fromkeys(labels))}
     if len(set(zip(labels, prompts, strict=True))) < len(frame):
         raise InvalidInput(
-            f"Rows of {type(result).__name__} have equal labels ({', '.join(axes)}), so that they "
+            f"Rows of {name} have equal labels ({', '.join(axes)}), so that they "
             "can't be joined with those of another."
         )
     values = torch.full((len(rows), 1 + max(prompts, default=0)), torch.nan, dtype=torch.float64)
     where = torch.tensor([rows[label] for label in labels]), torch.tensor(prompts)
     values[where] = torch.tensor(frame[column].to_numpy(dtype=float))
-    return LabelledRows(tuple(axes), tuple(rows), values, column, of_prompts)
+    present = torch.zeros_like(values, dtype=torch.bool)
+    present[where] = True
+    return LabelledRows(tuple(axes), tuple(rows), values, present, column, of_prompts)
+
+
+def table_with(result: Result, column: str | None) -> tuple[pd.DataFrame, str]:
+    """The table that has the column, if possible with a number per prompt; and the column.
+
+    Args:
+        result: the result of an analysis.
+        column: as for :func:`rows_of`.
+
+    Raises:
+        InvalidInput: it has no such column of numbers.
+    """
+    makers = [getattr(result, name, None) for name in ("to_prompt_frame", "to_frame")]
+    frames = [maker() for maker in makers if maker is not None]
+    for frame in frames:
+        for name in USUAL if column is None else (column,):
+            if name in frame and pd.api.types.is_numeric_dtype(frame[name]):
+                return frame, name
+    numbers = dict.fromkeys(name for frame in frames for name in frame.select_dtypes("float"))
+    asked = "usual column of numbers" if column is None else f"column {shorten(column)} of numbers"
+    raise InvalidInput(
+        f"{type(result).__name__} has no {asked}; column= is one of {', '.join(numbers)}."
+    )
 
 
 def check_same_rows(rows: Sequence[LabelledRows], names: Sequence[str]) -> None:
@@ -132,21 +172,6 @@ def titles(cells: Mapping[str, Sequence[object]]) -> list[str]:
         )
         for row in rows
     ]
-
-
-def _frame_with(result: Result, column: str | None) -> tuple[pd.DataFrame, str]:
-    """The table that has the column, if possible with a number per prompt; and the column."""
-    makers = [getattr(result, name, None) for name in ("to_prompt_frame", "to_frame")]
-    frames = [maker() for maker in makers if maker is not None]
-    for frame in frames:
-        for name in USUAL if column is None else (column,):
-            if name in frame and pd.api.types.is_numeric_dtype(frame[name]):
-                return frame, name
-    numbers = dict.fromkeys(name for frame in frames for name in frame.select_dtypes("float"))
-    asked = "usual column of numbers" if column is None else f"column {shorten(column)} of numbers"
-    raise InvalidInput(
-        f"{type(result).__name__} has no {asked}; column= is one of {', '.join(numbers)}."
-    )
 
 
 def _is_axis(frame: pd.DataFrame, name: str) -> bool:

@@ -36,6 +36,19 @@ class Result(ABC):
         """Further tables that are written beside that of :meth:`to_frame`, by name."""
         return {}
 
+    @property
+    def has_separate_prompts(self) -> bool:
+        """Whether its numbers of a prompt are those that it has for this prompt alone.
+
+        Prompts can then be run in parts, as :func:`analyses.run_in_parts` does.
+        """
+        return False
+
+    def unit_of_column(self, column: str) -> str:
+        """The unit of a column of its tables; ``""`` if it has none."""
+        del column
+        return str(getattr(self, "unit", ""))
+
     @abstractmethod
     def drawing(self) -> Drawing:
         """What the figure shows, however it is drawn."""

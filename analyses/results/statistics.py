@@ -13,6 +13,7 @@ tail on both sides looks like skewness in a few values. Why these constants, wit
 errors of the first kind, power and widths: docs/explanation/statistics.md.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
 
@@ -66,10 +67,8 @@ def interval(values: Float[Tensor, "*shape prompt"], noise: float = 0.0) -> Inte
     variance = deviation.square().mean(-1)
     third = (deviation.square() * deviation).mean(-1)
     s, skewness = _shape(n, variance, third)
-    beyond = mean - mean.clamp(-noise, noise)
-    t = sqrt(n) * _corrected(beyond / s.clamp(min=TINY), skewness)
-    p = torch.as_tensor(2 * stdtr(n - 1, -t.abs().numpy()))
     below, above = _ends(n, s, skewness)
+    p = _p_values(n, mean, s, skewness, noise)
     return Interval(mean, mean - below, mean + above, size, p, n)
 
 
@@ -128,13 +127,25 @@ class Moments:
     def ends(self) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
         """The ends of the 95 % interval of each mean; NaN below ``FEWEST`` values."""
         low, high = (torch.full_like(self.mean, torch.nan) for _ in range(2))
-        for n in self.n.unique().tolist():
+        for n, cells, mean, s, skewness in self._shapes():
+            below, above = _ends(n, s, skewness)
+            low[cells], high[cells] = mean - below, mean + above
+        return low, high
+
+    def p_values(self, noise: float = 0.0) -> Float[Tensor, "*shape"]:
+        """The p-values of :func:`interval`; NaN below ``FEWEST`` values."""
+        p = torch.full_like(self.mean, torch.nan)
+        for n, cells, mean, s, skewness in self._shapes():
+            p[cells] = _p_values(n, mean, s, skewness, noise)
+        return p
+
+    def _shapes(self) -> Iterator[tuple[int, Tensor, Tensor, Tensor, Tensor]]:
+        """Each number of values from ``FEWEST``: the cells with so many, and their distribution."""
+        for n in map(int, self.n.unique().tolist()):
             if n >= FEWEST:
                 cells = self.n == n
                 mean, second, third = (x[cells] for x in (self.mean, self.second, self.third))
-                below, above = _ends(int(n), *_shape(int(n), second / n, third / n))
-                low[cells], high[cells] = mean - below, mean + above
-        return low, high
+                yield n, cells, mean, *_shape(n, second / n, third / n)
 
 
 def false_discovery_rates(p: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -160,6 +171,13 @@ def _shape(n: int, variance: Tensor, third: Tensor) -> tuple[Tensor, Tensor]:
     """The standard deviation and the skewness of a sample, from its second and third moment."""
     s = (variance * n / (n - 1)).sqrt()
     return s, third / variance.pow(1.5).clamp(min=TINY) * (sqrt(n * (n - 1)) / (n - 2))
+
+
+def _p_values(n: int, mean: Tensor, s: Tensor, skewness: Tensor, noise: float) -> Tensor:
+    """Two-sided p-values of a mean of zero, in which means within ±noise count as zero."""
+    beyond = mean - mean.clamp(-noise, noise)
+    t = sqrt(n) * _corrected(beyond / s.clamp(min=TINY), skewness)
+    return torch.as_tensor(2 * stdtr(n - 1, -t.abs().numpy()))
 
 
 def _ends(n: int, s: Tensor, skewness: Tensor) -> tuple[Tensor, Tensor]:
