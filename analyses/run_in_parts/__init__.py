@@ -15,19 +15,18 @@ fits something to all prompts (a probe, a circuit) can't be run in parts.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
-from math import isnan, nan
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.results import (
     LEVEL,
     Bars,
     Drawing,
-    Moments,
     Progress,
     Result,
     cell_heatmap,
@@ -59,14 +58,17 @@ class Parts(Result):
     """The numbers of an analysis that was run on parts of the prompts, over all prompts.
 
     Attributes:
-        moments: the moments of each cell's numbers over the prompts that have the cell.
-        sizes: the moments of their absolute values.
-        undefined: number of prompts whose number is NaN; the means of such a cell are NaN.
+        mean: the mean over the prompts that have the cell; NaN if the number of one is NaN, as are
+            the other statistics of such a cell.
+        low: the lower end of its 95 % interval.
+        high: the upper end.
+        size: mean of the absolute values.
+        p: two-sided p-value of a mean of zero.
+        n: number of prompts that have the cell.
         cells: the columns that name the cells, each with one entry per cell.
         column: the column of the numbers, such as ``effect``.
         unit: their unit; ``""`` if they have none.
         metric_size: mean |metric without a change|, where the analysis has one; else NaN.
-        noise: means within ±noise count as zero in p-values.
         analysis: the kind of result.
         n_prompts: number of prompts.
         folder: where the numbers of each prompt are: ``pandas.read_parquet(folder)`` reads them;
@@ -75,14 +77,16 @@ class Parts(Result):
         notes: those of the parts.
     """
 
-    moments: Moments
-    sizes: Moments
-    undefined: Float[Tensor, " cell"]
+    mean: Float[Tensor, " cell"]
+    low: Float[Tensor, " cell"]
+    high: Float[Tensor, " cell"]
+    size: Float[Tensor, " cell"]
+    p: Float[Tensor, " cell"]
+    n: Int[Tensor, " cell"]
     cells: Mapping[str, tuple[Any, ...]]
     column: str
     unit: str
     metric_size: float
-    noise: float
     analysis: str
     n_prompts: int
     folder: str | None
@@ -109,7 +113,7 @@ class Parts(Result):
         places = places_of_effects(self._effects())
         if {"layer", "head"} <= set(self.cells) and self._has_a_cell_per_head:
             return cell_heatmap(
-                self._mean,
+                self.mean,
                 [f"{layer}" for layer in self.cells["layer"]],
                 self.cells["head"],
                 title=title,
@@ -117,14 +121,13 @@ class Parts(Result):
                 unit=self.unit or self.column,
                 places=places,
             )
-        order = self.sizes.mean.nan_to_num(-1.0).argsort(descending=True, stable=True)[:MOST_BARS]
-        low, high = self.moments.ends()
+        order = self.size.nan_to_num(-1.0).argsort(descending=True, stable=True)[:MOST_BARS]
         names = titles(self.cells)
         more = f" (the {MOST_BARS} largest of {len(names)})" if len(names) > MOST_BARS else ""
         return Bars(
-            self._mean[order],
-            low[order],
-            high[order],
+            self.mean[order],
+            self.low[order],
+            self.high[order],
             title=title + more,
             labels=[names[row] for row in order.tolist()],
             unit=self.unit or self.column,
@@ -152,35 +155,23 @@ class Parts(Result):
 
     def _effects(self) -> pd.DataFrame:
         """The table, in which the mean is called ``effect``."""
-        low, high = self.moments.ends()
-        is_defined = self.undefined == 0
-        p = self.moments.p_values(self.noise).where(is_defined, nan)
+        q = false_discovery_rates(self.p)
         columns = {
-            "effect": self._mean,
-            "low": low,
-            "high": high,
-            "size": self.sizes.mean,
-            "share": self.sizes.mean / self.metric_size,
+            "effect": self.mean,
+            "low": self.low,
+            "high": self.high,
+            "size": self.size,
+            "share": self.size / self.metric_size,
+            "n": self.n,
+            "p": self.p,
+            "q": q,
+            "significant": q <= LEVEL,
         }
-        q = false_discovery_rates(p)
-        frame = pd.DataFrame(
-            {
-                **{name: _column(labels) for name, labels in self.cells.items()},
-                **{n: column.where(is_defined, nan).numpy() for n, column in columns.items()},
-            }
-        ).assign(
-            n=(self.moments.n + self.undefined).long().numpy(),
-            p=p.numpy(),
-            q=q.numpy(),
-            significant=(q <= LEVEL).numpy(),
-        )
+        cells = {name: _column(labels) for name, labels in self.cells.items()}
+        frame = pd.DataFrame(cells | {name: column.numpy() for name, column in columns.items()})
         if isnan(self.metric_size):
             frame = frame.drop(columns="share")
         return frame.sort_values("size", ascending=False, kind="stable", ignore_index=True)
-
-    @property
-    def _mean(self) -> Float[Tensor, " cell"]:
-        return self.moments.mean.where(self.undefined == 0, nan)
 
     @property
     def _has_a_cell_per_head(self) -> bool:
@@ -243,7 +234,7 @@ def run_in_parts(  # noqa: PLR0913 - independent options, by keyword
         >>> def zeroed(model, texts):
         ...     return analyses.ablate_heads(model, texts, method="zero")
         >>> analyses.run_in_parts(model, texts, zeroed, "numbers", size=2)
-        Parts(Ablation of 3 prompts; largest effect of 8 cells (mean effect): L0H0 +1.14 nats; ≥ 10
+        Parts(Ablation of 3 prompts; largest effect of 8 cells (mean effect): L0H0 +1.27 nats; ≥ 10
         % of the metric: 2 of 8)
     """
     _check(analysis, column, resume=resume, has_folder=folder is not None)
@@ -266,22 +257,7 @@ def run_in_parts(  # noqa: PLR0913 - independent options, by keyword
             report(totals.n_prompts, total or totals.n_prompts)
     if totals is None:
         raise InvalidInput("There are no prompts; give at least one.")
-    first = totals.first
-    return Parts(
-        moments=totals.moments,
-        sizes=totals.sizes,
-        undefined=totals.undefined,
-        cells=totals.cells,
-        column=first.column,
-        unit=first.unit,
-        metric_size=totals.metric_size,
-        noise=totals.noise,
-        analysis=first.analysis,
-        n_prompts=totals.n_prompts,
-        folder=None if folder is None else str(folder),
-        provenance=totals.provenance,
-        notes=tuple(totals.notes),
-    )
+    return Parts(**totals.statistics(), folder=None if folder is None else str(folder))
 
 
 def _check(analysis: object, column: object, *, resume: object, has_folder: bool) -> None:

@@ -13,7 +13,6 @@ from torch import Tensor
 from analyses.results import LabelledRows, Moments, rounding, rows_of_table
 from analyses.run_in_parts.computed import Computed
 from interp.errors import InvalidInput
-from interp.execution import Provenance
 
 
 class Totals:
@@ -23,45 +22,47 @@ class Totals:
         first: the first part, which is not added yet.
 
     Attributes:
-        first: the same.
-        moments: the moments of each cell.
-        sizes: the moments of absolute values.
-        undefined: number of prompts whose number is NaN.
         n_prompts: number of prompts.
         notes: the notes of all parts.
     """
 
     def __init__(self, first: Computed) -> None:
-        self.first = first
-        self.moments, self.sizes = Moments.none(0), Moments.none(0)
-        self.undefined: Float[Tensor, " cell"] = torch.zeros(0, dtype=torch.float64)
         self.n_prompts, self.notes = 0, dict[str, None]()
-        self._rows: dict[tuple[object, ...], int] = {}
+        self._first = first
         self._axes = self._rows_of(first.frame).axes
+        self._rows: dict[tuple[object, ...], int] = {}
+        self._moments, self._sizes = Moments.none(0), Moments.none(0)
+        self._undefined = torch.zeros(0, dtype=torch.long)
         self._metric, self._largest = Moments.none(), 0.0
         self._prompts = hashlib.sha256()
 
-    @property
-    def cells(self) -> dict[str, tuple[Any, ...]]:
-        """The columns that name the cells."""
-        labels = list(self._rows)
-        return {axis: tuple(label[n] for label in labels) for n, axis in enumerate(self._axes)}
-
-    @property
-    def noise(self) -> float:
-        """The largest mean that may be a rounding error."""
-        return rounding(torch.tensor([self._largest]), self.first.provenance.dtype)
-
-    @property
-    def metric_size(self) -> float:
-        """Mean |metric without a change|; NaN if there is none, or it is 0."""
-        size = float(self._metric.mean)
-        return size if size > self.noise else nan
-
-    @property
-    def provenance(self) -> Provenance:
-        """That of the first part, with the hash of all prompts."""
-        return replace(self.first.provenance, tokens=self._prompts.hexdigest())
+    def statistics(self) -> dict[str, Any]:
+        """The fields of :class:`analyses.Parts`, but its folder."""
+        noise = rounding(torch.tensor([self._largest]), self._first.provenance.dtype)
+        low, high = self._moments.ends()
+        columns = {
+            "mean": self._moments.mean,
+            "low": low,
+            "high": high,
+            "size": self._sizes.mean,
+            "p": self._moments.p_values(noise),
+        }
+        metric_size, labels = float(self._metric.mean), list(self._rows)
+        return {
+            **{name: each.where(self._undefined == 0, nan) for name, each in columns.items()},
+            "n": self._moments.n.long() + self._undefined,
+            "cells": {
+                axis: tuple(label[number] for label in labels)
+                for number, axis in enumerate(self._axes)
+            },
+            "column": self._first.column,
+            "unit": self._first.unit,
+            "metric_size": metric_size if metric_size > noise else nan,
+            "analysis": self._first.analysis,
+            "n_prompts": self.n_prompts,
+            "provenance": replace(self._first.provenance, tokens=self._prompts.hexdigest()),
+            "notes": tuple(self.notes),
+        }
 
     def add(self, frame: pd.DataFrame, n: int, digest: str) -> None:
         """Add the numbers of ``n`` prompts, whose hash is ``digest``.
@@ -72,22 +73,23 @@ class Totals:
         part = self._rows_of(frame)
         if part.axes != self._axes:
             raise InvalidInput(
-                f"Rows of {self.first.analysis} are labelled by {', '.join(self._axes)} in one "
-                f"part and by {', '.join(part.axes)} in another, so they have no means over all prompts."
+                f"Rows of {self._first.analysis} are labelled by {', '.join(self._axes)} in one "
+                f"part and by {', '.join(part.axes)} in another, so they have no common means."
             )
         for label in part.labels:
             self._rows.setdefault(label, len(self._rows))
         where = torch.tensor([self._rows[label] for label in part.labels], dtype=torch.long)
-        self.moments = _merged(self.moments, Moments.of(part.values), where, len(self._rows))
-        self.sizes = _merged(self.sizes, Moments.of(part.values.abs()), where, len(self._rows))
-        undefined = torch.zeros(len(self._rows), dtype=torch.float64)
-        undefined[: len(self.undefined)] = self.undefined
-        undefined[where] += (part.present & part.values.isnan()).sum(-1).double()
-        self.undefined = undefined
+        self._moments = _merged(self._moments, Moments.of(part.values), where, len(self._rows))
+        self._sizes = _merged(self._sizes, Moments.of(part.values.abs()), where, len(self._rows))
+        undefined = torch.zeros(len(self._rows), dtype=torch.long)
+        undefined[: len(self._undefined)] = self._undefined
+        undefined[where] += (part.present & part.values.isnan()).sum(-1)
+        self._undefined = undefined
         metric = _metric_without_a_change(frame)
         self._metric = self._metric.merged(Moments.of(metric.abs()))
         basis = metric if len(metric) else part.values.flatten()
-        self._largest = max(self._largest, *basis.nan_to_num().abs().tolist(), 0.0)
+        if basis.numel() > 0:
+            self._largest = max(self._largest, float(basis.nan_to_num().abs().max()))
         self.n_prompts += n
         self._prompts.update(digest.encode())
 
@@ -95,7 +97,7 @@ class Totals:
         """The numbers by row; names of cells at positions hold tokens, which differ by prompt."""
         at_positions = {"pos", "token", "name"} <= {*frame}
         table = frame.drop(columns="name") if at_positions else frame
-        return rows_of_table(table, self.first.column, self.first.analysis)
+        return rows_of_table(table, self._first.column, self._first.analysis)
 
 
 def _merged(total: Moments, part: Moments, where: Tensor, n: int) -> Moments:

@@ -179,16 +179,16 @@ class WrittenParts:
         return self.folder / f"prompts-{number * self.index.size:010d}.parquet"
 
 
-def _are_close(one: pd.DataFrame, other: pd.DataFrame, tolerance: float) -> bool:
+def _are_close(then: pd.DataFrame, now: pd.DataFrame, tolerance: float) -> bool:
     """Whether two tables have the same rows, and numbers that are equal within rounding."""
-    if [*one] != [*other] or len(one) != len(other):
+    if [*then] != [*now] or len(then) != len(now):
         return False
-    for name in one:
-        if not pd.api.types.is_float_dtype(one[name]):
-            if [*one[name]] != [*other[name]]:
+    for name in then:
+        if not pd.api.types.is_float_dtype(then[name]):
+            if [*then[name]] != [*now[name]]:
                 return False
             continue
-        first, second = (frame[name].to_numpy(dtype=float) for frame in (one, other))
+        first, second = (frame[name].to_numpy(dtype=float) for frame in (then, now))
         largest = max(1.0, np.abs(np.nan_to_num(first)).max(initial=0.0))
         if not np.allclose(first, second, rtol=0, atol=tolerance * largest, equal_nan=True):
             return False
