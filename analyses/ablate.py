@@ -38,6 +38,7 @@ from analyses.results import (
     Interval,
     Progress,
     Result,
+    SeparatePrompts,
     as_metric,
     by_chance,
     cancelled_note,
@@ -117,10 +118,10 @@ class Ablation(Result):
     is_estimate: bool = False
     of_reference: bool = False
 
-    @property
-    def has_separate_prompts(self) -> bool:
-        """See :attr:`Result.has_separate_prompts`."""
-        return self.method == "zero" or self.of_reference
+    def separate_prompts(self) -> SeparatePrompts | None:
+        """See :meth:`Result.separate_prompts`."""
+        is_separate = self.method == "zero" or self.of_reference
+        return SeparatePrompts(self._noise, self.clean) if is_separate else None
 
     @property
     def by_layer(self) -> bool:

@@ -57,6 +57,7 @@ from analyses.results import (
     Heatmap,
     Moments,
     Result,
+    SeparatePrompts,
     counted,
     fixed,
     grid,
@@ -66,11 +67,11 @@ from analyses.results import (
     prompt_frame,
 )
 from interp import Transformer, run
-from interp.errors import InvalidInput, OutOfResources, shorten
+from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.executors import map_batches
 from interp.integers import within
-from interp.io import Progress, as_path, as_progress, write_whole
+from interp.io import Progress, as_progress
 from interp.model import AttentionName, Attentions, Batch, attentions_of, tokens_first
 from interp.prompts import Pool, by_length, no_texts, pools_of
 from interp.weights import check_finite_weights
@@ -112,10 +113,9 @@ class AttentionStatistics(Result):
     attention: AttentionName | None
     provenance: Provenance
 
-    @property
-    def has_separate_prompts(self) -> bool:
-        """See :attr:`Result.has_separate_prompts`."""
-        return True
+    def separate_prompts(self) -> SeparatePrompts | None:
+        """See :meth:`Result.separate_prompts`."""
+        return SeparatePrompts()
 
     @property
     def masses(self) -> tuple[str, ...]:
@@ -292,7 +292,7 @@ class StreamedAttention(AttentionStatistics):
         """
         raise InvalidInput(
             "These prompts were read as a stream, of which no numbers of single prompts are kept. "
-            "Give per_prompt=, a folder to which they are written, or the prompts as a list."
+            "Give the prompts as a list, or to run_in_parts, which writes the numbers to files."
         )
 
     def _means(self) -> pd.DataFrame:
@@ -316,7 +316,6 @@ def attention_statistics(  # noqa: PLR0913 - the settings of one analysis, by ke
     offsets: int = 8,
     attention: AttentionName | None = None,
     queries: Tensor | None = None,
-    per_prompt: str | Path | None = None,
     progress: Progress | None = None,
 ) -> AttentionStatistics:
     """Measure the entropy, distance and masses of every head's attention.
@@ -344,9 +343,6 @@ def attention_statistics(  # noqa: PLR0913 - the settings of one analysis, by ke
         offsets: number of positions before (and after) the query at which to measure masses.
         attention: for an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``.
         queries: boolean ``[prompt pos]``, which queries count; by default all.
-        per_prompt: a new or empty folder for the numbers of each prompt of an iterator or a file:
-            Parquet files of up to 1,024 prompts, whole or absent, with the columns of
-            ``to_prompt_frame()``; ``pandas.read_parquet(per_prompt)`` reads all of them.
         progress: called with ``(prompts done, prompts in total)``; for a file in bytes, and for an
             iterator with the same number twice.
 
@@ -358,8 +354,7 @@ def attention_statistics(  # noqa: PLR0913 - the settings of one analysis, by ke
         InvalidInput: classes that are not tokens of the model, are named like another statistic or
             have another shape; no query to count; attention that is not finite; ``attention`` does
             not match the model's stacks; or, of an iterator or a file, no prompt, a prompt that
-            can't be read, or ``queries`` or classes that mark the tokens of each prompt; or
-            ``per_prompt`` for prompts in memory, or a folder that has files.
+            can't be read, or ``queries`` or classes that mark the tokens of each prompt.
 
     Examples:
         >>> model, texts = interp.load("python-2l"), ["def f(x): return x", "class A(B): pass"]
@@ -375,13 +370,7 @@ def attention_statistics(  # noqa: PLR0913 - the settings of one analysis, by ke
     report = as_progress(progress, "prompts")
     chosen = _Chosen(classes, within(1, FARTHEST, offsets, "offsets"), queries)
     if isinstance(prompts, Iterator | Path):
-        folder = None if per_prompt is None else _new_folder(as_path(per_prompt))
-        return _of_stream(model, kind, prompts, chosen, folder, report)
-    if per_prompt is not None:
-        raise InvalidInput(
-            "per_prompt= is for prompts that are read as a stream, from an iterator or a Path; "
-            "to_prompt_frame() has the numbers of prompts in memory."
-        )
+        return _of_stream(model, kind, prompts, chosen, report)
     batches = tuple(model.batches(prompts))
     n = len(batches[0].ids)
     pool = Pool(batches, 0, tuple(f"prompt {row}" for row in range(n)), 0, n, n)
@@ -421,10 +410,9 @@ def _of_stream(
     kind: Attentions,
     prompts: Iterator[Any] | Path,
     chosen: _Chosen,
-    folder: Path | None,
     report: Progress | None,
 ) -> StreamedAttention:
-    """The moments over prompts, whose own numbers are written to ``folder``, window by window."""
+    """The moments over prompts, which are read window by window."""
     chosen.check_stream()
     totals: list[Moments] | None = None
     n_prompts, are_bos = 0, True
@@ -436,9 +424,6 @@ def _of_stream(
         if totals is not None:
             moments = [total.merged(new) for total, new in zip(totals, moments, strict=True)]
         totals = moments
-        if folder is not None:
-            of_pool = AttentionStatistics(*parts, names, kind.name, Provenance.of(model))
-            _write_part(folder, of_pool.to_prompt_frame(), n_prompts)
         n_prompts += len(pool.sources)
         are_bos = are_bos and BOS in names
     if totals is None:
@@ -451,35 +436,6 @@ def _of_stream(
     return StreamedAttention(
         value, uniform, statistics, kind.name, provenance, totals[0], n_prompts
     )
-
-
-def _new_folder(folder: Path) -> Path:
-    """A folder without files, which is made if it is not there.
-
-    Raises:
-        InvalidInput: it has files, or can't be made.
-    """
-    try:
-        folder.mkdir(exist_ok=True)
-        if any(folder.iterdir()):
-            raise InvalidInput(f"per_prompt={folder} has files already; give a new folder.")
-    except OSError as error:
-        raise InvalidInput(f"per_prompt={folder} can't be used: {error}") from error
-    return folder
-
-
-def _write_part(folder: Path, frame: pd.DataFrame, first: int) -> None:
-    """Write the numbers of some prompts, of which the first is the prompt ``first`` of all.
-
-    Raises:
-        OutOfResources: the file can't be written.
-    """
-    path = folder / f"prompts-{first:010d}.parquet"
-    numbered = frame.assign(prompt=frame["prompt"] + first)
-    try:
-        write_whole(path, lambda aside: aside.write_bytes(numbered.to_parquet(index=False)))
-    except OSError as error:
-        raise OutOfResources(f"{path} can't be written: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)

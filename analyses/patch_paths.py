@@ -27,6 +27,7 @@ from analyses.results import (
     Drawing,
     Progress,
     Result,
+    SeparatePrompts,
     as_metric,
     edge_cells,
     edge_drawing,
@@ -98,9 +99,12 @@ class PathPatching(Result):
         return self.patched - self.clean
 
     @property
-    def has_separate_prompts(self) -> bool:
-        """See :attr:`Result.has_separate_prompts`."""
-        return self.method != "mean"
+    def _noise(self) -> float:
+        return rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
+
+    def separate_prompts(self) -> SeparatePrompts | None:
+        """See :meth:`Result.separate_prompts`."""
+        return None if self.method == "mean" else SeparatePrompts(self._noise, self.clean)
 
     @property
     def scores(self) -> dict[tuple[str, str], float]:
@@ -109,8 +113,7 @@ class PathPatching(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per edge, largest size first: writer, reader, name, and as in `effect_frame`."""
-        noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
-        return effect_frame(edge_cells(self.edges), self.effect, noise, metric=self.clean)
+        return effect_frame(edge_cells(self.edges), self.effect, self._noise, metric=self.clean)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per edge and prompt: writer, reader, name, prompt, clean, patched, effect."""

@@ -77,6 +77,7 @@ QUESTIONS = {
     "Does order matter?": ("order_sensitivity", "permutation_covariance"),
     "What can be read from activations, and what does it change?": ("probe", "erase", "steer"),
     "What differs between models, and when did it form?": ("compare", "training_history"),
+    "What of more prompts than memory holds?": ("run_in_parts",),
 }
 """The analyses, in order, by what one wants to know."""
 HEAD = """# Analyses
@@ -368,6 +369,13 @@ EXAMPLES = {
         on("python-2l", "repeated"),
         f'analyses.compare("python-2l@400", model, {TEXTS})',
         "interp compare --other python-2l@400",
+    ),
+    "run_in_parts": Example(
+        on("python-2l", "repeated")
+        + "\n\n\ndef zeroed(model, texts):\n"
+        + '    return analyses.ablate_heads(model, texts, method="zero")\n\n',
+        f"analyses.run_in_parts(model, {TEXTS}, zeroed, size=8)",
+        "interp ablate --method zero --per-prompt numbers",
     ),
     "permutation_covariance": Example(
         'model = interp.load("python-4l")',

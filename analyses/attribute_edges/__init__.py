@@ -41,6 +41,7 @@ from analyses.results import (
     Drawing,
     Progress,
     Result,
+    SeparatePrompts,
     as_metric,
     counted,
     edge_cells,
@@ -133,14 +134,16 @@ class EdgeAttribution(Result):
         Columns: writer, reader, name, those of :func:`analyses.results.effect_frame`, and exact,
         the mean effect by exact patching; NaN for edges that were not checked.
         """
-        noise = rounding(self.clean, self.provenance.dtype)
         cells = edge_cells(self.edges)
-        return checked_frame(cells, self.effect, noise, self.checked, self.exact, self.clean)
+        return checked_frame(cells, self.effect, self._noise, self.checked, self.exact, self.clean)
 
     @property
-    def has_separate_prompts(self) -> bool:
-        """See :attr:`Result.has_separate_prompts`."""
-        return True
+    def _noise(self) -> float:
+        return rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
+
+    def separate_prompts(self) -> SeparatePrompts | None:
+        """See :meth:`Result.separate_prompts`."""
+        return SeparatePrompts(self._noise, self.clean)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per edge and prompt: writer, reader, name, prompt, effect."""

@@ -31,6 +31,7 @@ from analyses.results import (
     Heatmap,
     Progress,
     Result,
+    SeparatePrompts,
     as_metric,
     cell_heatmap,
     effect_frame,
@@ -109,14 +110,16 @@ class NodeAttribution(Result):
         Columns: name, those of :func:`analyses.results.effect_frame`, and exact, the mean effect by
         exact patching; NaN for nodes that were not checked.
         """
-        noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
         cells = {"name": self.names}
-        return checked_frame(cells, self.effect, noise, self.checked, self.exact, self.clean)
+        return checked_frame(cells, self.effect, self._noise, self.checked, self.exact, self.clean)
 
     @property
-    def has_separate_prompts(self) -> bool:
-        """See :attr:`Result.has_separate_prompts`."""
-        return True
+    def _noise(self) -> float:
+        return rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
+
+    def separate_prompts(self) -> SeparatePrompts | None:
+        """See :meth:`Result.separate_prompts`."""
+        return SeparatePrompts(self._noise, self.clean)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per node and prompt: name, prompt, effect."""
@@ -138,8 +141,7 @@ class NodeAttribution(Result):
         effect = self.by_position.transpose(1, 2).flatten(0, 1)
         cells: dict[str, list[Any]] = {**grid(name=self.names, pos=range(len(self.tokens)))}
         cells["token"] = [self.tokens[pos] for pos in cells["pos"]]
-        noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
-        return effect_frame(cells, effect.nan_to_num(), noise, ~effect.isnan())
+        return effect_frame(cells, effect.nan_to_num(), self._noise, ~effect.isnan())
 
     def kinds(self) -> tuple[str, ...]:
         """What each node is: ``z``, ``q``, ``k`` or ``v`` of a head, or ``mlp_out``."""

@@ -33,6 +33,7 @@ from analyses.results import (
     Heatmap,
     Interval,
     Result,
+    SeparatePrompts,
     Tokens,
     bracketed,
     counted,
@@ -162,10 +163,9 @@ class DirectLogitAttribution(Result):
         is_largest = frame.index.isin(sizes.sort_values(ascending=False, kind="stable").index[:top])
         return frame[is_largest], frame[~is_largest]
 
-    @property
-    def has_separate_prompts(self) -> bool:
-        """See :attr:`Result.has_separate_prompts`."""
-        return True
+    def separate_prompts(self) -> SeparatePrompts | None:
+        """See :meth:`Result.separate_prompts`."""
+        return SeparatePrompts(self._noise)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per term and prompt: name, kind, layer, head, prompt, effect, control."""

@@ -35,6 +35,7 @@ from analyses.results import (
     Heatmap,
     Progress,
     Result,
+    SeparatePrompts,
     cancelled_note,
     counted,
     effect_frame,
@@ -157,10 +158,9 @@ class ActivationPatching(Result):
         """
         return effect_frame(self.cells, self.effect.flatten(0, -2), self._noise, self._has)
 
-    @property
-    def has_separate_prompts(self) -> bool:
-        """See :attr:`Result.has_separate_prompts`."""
-        return True
+    def separate_prompts(self) -> SeparatePrompts | None:
+        """See :meth:`Result.separate_prompts`."""
+        return SeparatePrompts(self._noise)
 
     def unit_of_column(self, column: str) -> str:
         """See :meth:`Result.unit_of_column`; an effect is a share."""

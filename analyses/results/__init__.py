@@ -79,7 +79,7 @@ from analyses.results.number_text import (
     signed,
 )
 from analyses.results.payload import as_bytes, encoded, nbytes, reduced
-from analyses.results.result import Result
+from analyses.results.result import Result, SeparatePrompts
 from analyses.results.statistics import (
     FEWEST,
     LEVEL,
@@ -114,6 +114,7 @@ __all__ = [
     "Result",
     "Scale",
     "Scatter",
+    "SeparatePrompts",
     "Side",
     "Tokens",
     "as_bytes",

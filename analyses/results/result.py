@@ -1,12 +1,14 @@
 """What every analysis returns: numbers, as a table, as a figure and as text."""
 
 from abc import ABC, abstractmethod
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from html import escape
 from typing import Any, ClassVar
 
 import pandas as pd
 import plotly.graph_objects as go
+from jaxtyping import Float
+from torch import Tensor
 
 from analyses.results.drawing import Drawing
 from analyses.results.figures import plotly_figure
@@ -14,6 +16,21 @@ from analyses.results.payload import plain
 
 MAX_LINES = 40
 """The most lines of a summary in the HTML that notebooks show."""
+
+
+@dataclass(frozen=True, eq=False)
+class SeparatePrompts:
+    """Says that the numbers of a prompt are those that an analysis gives of this prompt alone.
+
+    Prompts can then be run in parts, as :func:`analyses.run_in_parts` does.
+
+    Attributes:
+        noise: means within ±noise count as zero in p-values.
+        metric: the metric of each prompt without a change; ``None`` if there is none.
+    """
+
+    noise: float = 0.0
+    metric: Float[Tensor, " prompt"] | None = None
 
 
 class Result(ABC):
@@ -36,13 +53,9 @@ class Result(ABC):
         """Further tables that are written beside that of :meth:`to_frame`, by name."""
         return {}
 
-    @property
-    def has_separate_prompts(self) -> bool:
-        """Whether its numbers of a prompt are those that it has for this prompt alone.
-
-        Prompts can then be run in parts, as :func:`analyses.run_in_parts` does.
-        """
-        return False
+    def separate_prompts(self) -> SeparatePrompts | None:
+        """What lets prompts be run in parts; ``None`` if numbers depend on the other prompts."""
+        return None
 
     def unit_of_column(self, column: str) -> str:
         """The unit of a column of its tables; ``""`` if it has none."""

@@ -15,7 +15,6 @@ fits something to all prompts (a probe, a circuit) can't be run in parts.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,8 @@ class Parts(Result):
         cells: the columns that name the cells, each with one entry per cell.
         column: the column of the numbers, such as ``effect``.
         unit: their unit; ``""`` if they have none.
-        metric_size: mean |metric without a change|, where the analysis has one; else NaN.
+        metric_size: mean |metric without a change|, NaN if that is 0; ``None`` if the analysis has
+            no such metric.
         analysis: the kind of result.
         n_prompts: number of prompts.
         folder: where the numbers of each prompt are: ``pandas.read_parquet(folder)`` reads them;
@@ -86,7 +86,7 @@ class Parts(Result):
     cells: Mapping[str, tuple[Any, ...]]
     column: str
     unit: str
-    metric_size: float
+    metric_size: float | None
     analysis: str
     n_prompts: int
     folder: str | None
@@ -161,7 +161,7 @@ class Parts(Result):
             "low": self.low,
             "high": self.high,
             "size": self.size,
-            "share": self.size / self.metric_size,
+            **({} if self.metric_size is None else {"share": self.size / self.metric_size}),
             "n": self.n,
             "p": self.p,
             "q": q,
@@ -169,8 +169,6 @@ class Parts(Result):
         }
         cells = {name: _column(labels) for name, labels in self.cells.items()}
         frame = pd.DataFrame(cells | {name: column.numpy() for name, column in columns.items()})
-        if isnan(self.metric_size):
-            frame = frame.drop(columns="share")
         return frame.sort_values("size", ascending=False, kind="stable", ignore_index=True)
 
     @property
@@ -244,15 +242,15 @@ def run_in_parts(  # noqa: PLR0913 - independent options, by keyword
     totals: Totals | None = None
     while part := list(islice(items, size)):
         digest = digest_of(part)
-        frame = None if written is None else written.next_frame(digest)
-        if frame is None or totals is None:
+        numbers = None if written is None else written.next(digest)
+        if numbers is None or totals is None:
             computed = Computed.of(analysis(model, part), column, len(part))
             totals = totals or Totals(computed)
             totals.notes |= dict.fromkeys(computed.notes)
             if written is not None:
-                written.check_or_write(digest, frame, computed)
-            frame = computed.frame if frame is None else frame
-        totals.add(frame, len(part), digest)
+                written.check_or_write(digest, numbers, computed)
+            numbers = computed.numbers if numbers is None else numbers
+        totals.add(numbers, len(part), digest)
         if report is not None:
             report(totals.n_prompts, total or totals.n_prompts)
     if totals is None:

@@ -11,11 +11,26 @@ from interp.execution import Provenance
 
 
 @dataclass(frozen=True, eq=False)
-class Computed:
-    """The numbers of each prompt of a part.
+class Numbers:
+    """The numbers of the prompts of a part.
 
     Attributes:
-        frame: the table of them.
+        frame: the table of them, in which prompts are counted from 0.
+        noise: means within ±noise count as zero in p-values.
+        metric_sum: Σ |metric without a change| over the prompts; ``None`` if there is no metric.
+    """
+
+    frame: pd.DataFrame
+    noise: float
+    metric_sum: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """What an analysis computed of a part.
+
+    Attributes:
+        numbers: the numbers of its prompts.
         column: the column to average.
         unit: its unit.
         analysis: the kind of result.
@@ -23,7 +38,7 @@ class Computed:
         notes: those of the result.
     """
 
-    frame: pd.DataFrame
+    numbers: Numbers
     column: str
     unit: str
     analysis: str
@@ -32,7 +47,7 @@ class Computed:
 
     @classmethod
     def of(cls, result: object, column: str | None, n: int) -> "Computed":
-        """The numbers of ``n`` prompts.
+        """The numbers of ``n`` prompts in a result.
 
         Args:
             result: what an analysis returned.
@@ -48,7 +63,8 @@ class Computed:
                 "analysis= should return a result with numbers of each prompt (to_prompt_frame); "
                 f"got {name}."
             )
-        if not result.has_separate_prompts:
+        separate = result.separate_prompts()
+        if separate is None:
             raise InvalidInput(
                 f"The numbers of a prompt in this {name} depend on the other prompts, so parts "
                 "would have other numbers. If means or donors are taken from all prompts, give "
@@ -60,8 +76,9 @@ class Computed:
         provenance = getattr(result, "provenance", None)
         if not isinstance(provenance, Provenance):
             raise InvalidInput(f"{name} has no provenance.")
-        unit, notes = result.unit_of_column(used), tuple(result.notes)
-        return cls(frame, used, unit, name, provenance, notes)
+        unit, notes, metric = result.unit_of_column(used), tuple(result.notes), separate.metric
+        size = None if metric is None else metric.double().abs().nansum().item()
+        return cls(Numbers(frame, separate.noise, size), used, unit, name, provenance, notes)
 
     def depends_on(self) -> dict[str, Any]:
         """What the numbers depend on besides the prompts, and edits that are made from them."""

@@ -7,11 +7,10 @@ from typing import Any
 
 import pandas as pd
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from analyses.results import LabelledRows, Moments, rounding, rows_of_table
-from analyses.run_in_parts.computed import Computed
+from analyses.results import LabelledRows, Moments, rows_of_table
+from analyses.run_in_parts.computed import Computed, Numbers
 from interp.errors import InvalidInput
 
 
@@ -29,25 +28,24 @@ class Totals:
     def __init__(self, first: Computed) -> None:
         self.n_prompts, self.notes = 0, dict[str, None]()
         self._first = first
-        self._axes = self._rows_of(first.frame).axes
+        self._axes = self._rows_of(first.numbers.frame).axes
         self._rows: dict[tuple[object, ...], int] = {}
         self._moments, self._sizes = Moments.none(0), Moments.none(0)
         self._undefined = torch.zeros(0, dtype=torch.long)
-        self._metric, self._largest = Moments.none(), 0.0
+        self._metric_sum, self._noise = 0.0, 0.0
         self._prompts = hashlib.sha256()
 
     def statistics(self) -> dict[str, Any]:
         """The fields of :class:`analyses.Parts`, but its folder."""
-        noise = rounding(torch.tensor([self._largest]), self._first.provenance.dtype)
         low, high = self._moments.ends()
         columns = {
             "mean": self._moments.mean,
             "low": low,
             "high": high,
             "size": self._sizes.mean,
-            "p": self._moments.p_values(noise),
+            "p": self._moments.p_values(self._noise),
         }
-        metric_size, labels = float(self._metric.mean), list(self._rows)
+        labels = list(self._rows)
         return {
             **{name: each.where(self._undefined == 0, nan) for name, each in columns.items()},
             "n": self._moments.n.long() + self._undefined,
@@ -57,20 +55,28 @@ class Totals:
             },
             "column": self._first.column,
             "unit": self._first.unit,
-            "metric_size": metric_size if metric_size > noise else nan,
+            "metric_size": self._metric_size,
             "analysis": self._first.analysis,
             "n_prompts": self.n_prompts,
             "provenance": replace(self._first.provenance, tokens=self._prompts.hexdigest()),
             "notes": tuple(self.notes),
         }
 
-    def add(self, frame: pd.DataFrame, n: int, digest: str) -> None:
+    @property
+    def _metric_size(self) -> float | None:
+        """Mean |metric without a change|; NaN if it is 0."""
+        if self._first.numbers.metric_sum is None:
+            return None
+        size = self._metric_sum / self.n_prompts
+        return size if size > self._noise else nan
+
+    def add(self, numbers: Numbers, n: int, digest: str) -> None:
         """Add the numbers of ``n`` prompts, whose hash is ``digest``.
 
         Raises:
             InvalidInput: the rows of its table have other labels than those of the first part.
         """
-        part = self._rows_of(frame)
+        part = self._rows_of(numbers.frame)
         if part.axes != self._axes:
             raise InvalidInput(
                 f"Rows of {self._first.analysis} are labelled by {', '.join(self._axes)} in one "
@@ -85,11 +91,8 @@ class Totals:
         undefined[: len(self._undefined)] = self._undefined
         undefined[where] += (part.present & part.values.isnan()).sum(-1)
         self._undefined = undefined
-        metric = _metric_without_a_change(frame)
-        self._metric = self._metric.merged(Moments.of(metric.abs()))
-        basis = metric if len(metric) else part.values.flatten()
-        if basis.numel() > 0:
-            self._largest = max(self._largest, float(basis.nan_to_num().abs().max()))
+        self._metric_sum += numbers.metric_sum or 0.0
+        self._noise = max(self._noise, numbers.noise)
         self.n_prompts += n
         self._prompts.update(digest.encode())
 
@@ -114,10 +117,3 @@ def _merged(total: Moments, part: Moments, where: Tensor, n: int) -> Moments:
         for m, rows in ((total, before), (part, where))
     )
     return next(both).merged(next(both))
-
-
-def _metric_without_a_change(frame: pd.DataFrame) -> Float[Tensor, " prompt"]:
-    """The metric of each prompt without a change, if the table has it."""
-    if "clean" not in frame:
-        return torch.zeros(0, dtype=torch.float64)
-    return torch.tensor(frame.groupby("prompt")["clean"].first().to_numpy(dtype=float))

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from analyses.run_in_parts.computed import Computed
+from analyses.run_in_parts.computed import Computed, Numbers
 from interp.errors import InvalidInput, OutOfResources, reason
 from interp.io import UNREADABLE, build, read_json, write_text_whole, write_whole
 from interp.metrics import relative_rounding
@@ -44,10 +44,14 @@ class Part:
     Attributes:
         prompts: SHA-256 of the prompts.
         numbers: SHA-256 of the file.
+        noise: as in :class:`Numbers`.
+        metric_sum: likewise.
     """
 
     prompts: str
     numbers: str
+    noise: float
+    metric_sum: float | None
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,8 @@ class WrittenParts:
             return cls(folder, Index(size, {}))
         if not resume:
             raise InvalidInput(
-                f"{folder} has files already: give a new folder, or resume=True to continue."
+                f"{folder} has files already: give a new folder, or resume=True (--resume) to "
+                "continue with them."
             )
         try:
             index = build(Index, read_json(folder / INDEX, MAX_BYTES), "it")
@@ -111,7 +116,7 @@ class WrittenParts:
             )
         return cls(folder, index)
 
-    def next_frame(self, digest: str) -> pd.DataFrame | None:
+    def next(self, digest: str) -> Numbers | None:
         """The numbers of the next part; ``None`` if they are not there.
 
         Raises:
@@ -134,27 +139,27 @@ class WrittenParts:
         frame = pd.read_parquet(BytesIO(content))
         frame = frame.assign(prompt=frame["prompt"] - self.at * self.index.size)
         self.at += 1
-        return frame
+        return Numbers(frame, part.noise, part.metric_sum)
 
-    def check_or_write(self, digest: str, frame: pd.DataFrame | None, computed: Computed) -> None:
+    def check_or_write(self, digest: str, stored: Numbers | None, computed: Computed) -> None:
         """Write the numbers of a part, or check that they are those that were there.
 
         Args:
             digest: the hash of its prompts.
-            frame: the numbers that were there, if any.
+            stored: the numbers that were there, if any.
             computed: the part.
 
         Raises:
             InvalidInput: those that were there are of another call.
             OutOfResources: a file can't be written.
         """
-        if frame is None:
+        if stored is None:
             self._write(digest, computed)
             return
         now, then = computed.depends_on(), self.index.depends
         differing = [name for name, value in now.items() if then.get(name) != value]
         tolerance = relative_rounding(getattr(torch, computed.provenance.dtype))
-        if differing or not _are_close(frame, computed.frame, tolerance):
+        if differing or not _are_close(stored.frame, computed.numbers.frame, tolerance):
             what = f" ({', '.join(differing)} differ)" if differing else ""
             raise InvalidInput(
                 f"{self.folder} has the numbers of another call{what}: give the same model, "
@@ -162,10 +167,12 @@ class WrittenParts:
             )
 
     def _write(self, digest: str, computed: Computed) -> None:
-        path, frame = self._path(self.at), computed.frame
+        path, numbers = self._path(self.at), computed.numbers
+        frame = numbers.frame
         numbered = frame.assign(prompt=frame["prompt"] + self.at * self.index.size)
         content = numbered.to_parquet(index=False)
-        part = Part(digest, hashlib.sha256(content).hexdigest())
+        digest_of_file = hashlib.sha256(content).hexdigest()
+        part = Part(digest, digest_of_file, numbers.noise, numbers.metric_sum)
         depends = self.index.depends or computed.depends_on()
         self.index = replace(self.index, depends=depends, parts=(*self.index.parts, part))
         try:

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 import interp
+from analyses import Parts, run_in_parts
 from analyses.results import Progress, Result
 from apps.commands.command import CommandSpec
 from apps.commands.inputs import Inputs
@@ -23,12 +24,20 @@ from apps.devices import load_on
 from apps.environment import environment
 from apps.report import ReportPrompt
 from apps.torchrun import TENSOR_PARALLEL, n_processes
+from interp.errors import InvalidInput
 from interp.execution import OperationLog
 from interp.io import as_progress
 from interp.loading import AUTO, kernel_of
-from interp.prompts import PromptFile, bundled_prompts, read_prompt_file
+from interp.prompts import (
+    PromptFile,
+    bundled_prompts,
+    iter_prompts,
+    path_of_prompts,
+    read_prompt_file,
+    sha256_of_prompts,
+)
 from interp.sweeps import Budget
-from interp.text import Prompt, visible
+from interp.text import ChatRenderer, Prompt, visible
 
 METRICS_READ = {
     LOGIT_DIFF: ("target", "distractor"),
@@ -57,6 +66,8 @@ class Settings:
         seed: seed of random draws.
         rows: prompts per forward; ``None`` leaves it to the analysis.
         memory: bytes that a sweep may use; ``None`` means a share of the free memory.
+        per_prompt: where the numbers of each prompt are written, part by part; ``None`` runs all
+            prompts at once.
     """
 
     spec: CommandSpec
@@ -69,6 +80,7 @@ class Settings:
     seed: int = 0
     rows: int | None = None
     memory: int | None = None
+    per_prompt: Path | None = None
 
     def plain(self) -> dict[str, Any]:
         """The settings as plain data; data type, kernel, rows and memory only where given."""
@@ -79,7 +91,14 @@ class Settings:
         prompts = {"prompts": self.prompts} if self.spec.reads else {}
         dtype = None if self.dtype is None else str(self.dtype)
         kernel = None if self.kernel == AUTO else str(self.kernel)
-        how = {"dtype": dtype, "kernel": kernel, "rows": self.rows, "memory": self.memory}
+        folder = None if self.per_prompt is None else str(self.per_prompt)
+        how = {
+            "dtype": dtype,
+            "kernel": kernel,
+            "rows": self.rows,
+            "memory": self.memory,
+            "per_prompt": folder,
+        }
         return {
             "model": self.model,
             **prompts,
@@ -91,7 +110,11 @@ class Settings:
 
     def with_absolute_paths(self) -> dict[str, Any]:
         """As :meth:`plain`, with absolute paths."""
-        files = {*FILES, *(name for name, value in self.options.items() if isinstance(value, Path))}
+        files = {
+            *FILES,
+            "per_prompt",
+            *(name for name, value in self.options.items() if isinstance(value, Path)),
+        }
         return {
             name: _absolute(value) if name in files and isinstance(value, str) else value
             for name, value in self.plain().items()
@@ -141,6 +164,12 @@ class AnalysisRun:
     budget: int
     started: datetime
     seconds: float
+
+    @property
+    def n_prompts(self) -> int:
+        """Number of prompts."""
+        n = 0 if self.file is None else len(self.file.prompts)
+        return self.result.n_prompts if isinstance(self.result, Parts) else n
 
 
 def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
@@ -192,7 +221,9 @@ def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
     )
     analysis = partial(settings.spec.analysis, **settings.options)
     with log:
-        if out is None or not settings.spec.is_resumable:
+        if settings.per_prompt is not None:
+            result = _run_in_parts(analysis, inputs, settings, resume=resume)
+        elif out is None or not settings.spec.is_resumable:
             result = analysis(inputs)
         else:
             content = {} if file is None else {"prompts SHA-256": file.sha256}
@@ -217,6 +248,44 @@ def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
     )
 
 
+def _run_in_parts(
+    analysis: Callable[[Inputs], Result], inputs: Inputs, settings: Settings, *, resume: bool
+) -> Parts:
+    """Run the analysis on one part of the prompts after another.
+
+    Raises:
+        InvalidInput: several processes would write the same files; see also
+            :func:`analyses.run_in_parts`.
+    """
+    if n_processes() > 1:
+        raise InvalidInput(
+            "--per-prompt can't be combined with --device tensor-parallel, as each process would "
+            "write the files. Leave out one of the two."
+        )
+    return run_in_parts(
+        inputs.model,
+        _PromptsOfFile(str(settings.prompts), inputs.model.chat),
+        lambda _, prompts: analysis(replace(inputs, prompts=prompts, progress=None)),
+        settings.per_prompt,
+        resume=resume,
+        progress=inputs.progress,
+    )
+
+
+@dataclass(frozen=True)
+class _PromptsOfFile:
+    """The prompts of a file, which are read each time that they are iterated over."""
+
+    source: str
+    chat: ChatRenderer
+
+    def __iter__(self) -> Iterator[Prompt]:
+        return iter_prompts(self.source, self.chat)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 def _report(
     log: OperationLog, end: float, show: Callable[[int, int], None] | None, done: int, total: int
 ) -> None:
@@ -235,7 +304,12 @@ def _read_prompts(
         return settings, None
     pairs = "corrupt" in settings.spec.reads
     source = settings.prompts or default_prompts(settings.model, pairs=pairs)
-    return replace(settings, prompts=source), read_prompt_file(source, model.chat)
+    settings = replace(settings, prompts=source)
+    if settings.per_prompt is not None:  # they are read part by part
+        return settings, PromptFile(
+            path_of_prompts(source), (), sha256_of_prompts(source, model.chat)
+        )
+    return settings, read_prompt_file(source, model.chat)
 
 
 def _report_prompts(

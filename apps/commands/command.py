@@ -216,10 +216,12 @@ class CommandSpec:
             typer.Option(help="Output folder, created if missing.", show_default=listed),
         ]
         kinds = {**SHARED, "out": (out, None)}
-        if not self.is_resumable:
+        if not (self.is_resumable or self.derived.has_separate_prompts):
             kinds["resume"] = (ResumeWithoutEffect, False)
         if not self.reads:
             del kinds["prompts"]
+        if not self.derived.has_separate_prompts:
+            del kinds["per_prompt"]
         for name in {*FURTHER} - {*self.also_writes} | (
             {*SWEEPING} if not self.uses_workers else set()
         ):

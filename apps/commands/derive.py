@@ -188,6 +188,15 @@ class Derived:
         return saved[0] if saved else None
 
     @property
+    def has_separate_prompts(self) -> bool:
+        """Whether it has a number for each prompt that need not depend on the other prompts."""
+        from analyses.results import Result  # noqa: PLC0415 - imports torch
+
+        returned = inspect.signature(self.function, eval_str=True).return_annotation
+        is_result = isinstance(returned, type) and issubclass(returned, Result)
+        return is_result and returned.separate_prompts is not Result.separate_prompts
+
+    @property
     def saves_checkpoints(self) -> bool:
         """Whether the analysis gives its state while it runs, instead of when it is cancelled."""
         return "checkpoint" in self.settings

@@ -121,6 +121,14 @@ HeadVis = Annotated[
         "--headvis", help="Also write the files of HeadVis to this folder.", show_default="none"
     ),
 ]
+PerPrompt = Annotated[
+    Path | None,
+    typer.Option(
+        help="Run prompts in parts of 256, and write the numbers of each to Parquet files in this "
+        "new folder; the report has their means. For more prompts than memory holds.",
+        show_default="all prompts at once",
+    ),
+]
 ExecutorOption = Annotated[
     ExecutorName,
     typer.Option(
@@ -173,6 +181,7 @@ SHARED = {
     "rows": (Rows, None),
     "memory": (Memory, None),
     "resume": (Resume, False),
+    "per_prompt": (PerPrompt, None),
     **SWEEPING,
     **FURTHER,
     "json": (Json, False),

@@ -111,11 +111,12 @@ def _prompts(run: AnalysisRun) -> dict[str, Any] | None:
         }
         for prompt in run.file.prompts
     ]
-    prompts = fields if len(json.dumps(fields)) <= MAX_PROMPTS_BYTES else None
+    is_whole = len(fields) == run.n_prompts and len(json.dumps(fields)) <= MAX_PROMPTS_BYTES
+    prompts = fields if is_whole else None
     return {
         "file": str(run.file.path.absolute()),
         "sha256": run.file.sha256,
-        "n": len(fields),
+        "n": run.n_prompts,
         "prompts": prompts,
     }
 
@@ -124,7 +125,7 @@ def to_report(run: AnalysisRun, home: str = "") -> Report:
     """The contents of the HTML report; ``home`` is the address of the index of its site."""
     read = {}
     if run.file is not None:
-        read["prompts"] = f"{run.settings.prompts} ({len(run.file.prompts)})"
+        read["prompts"] = f"{run.settings.prompts} ({run.n_prompts})"
         read["prompts SHA-256"] = run.file.sha256
     facts = {
         "command": run.settings.shell_command(),

@@ -95,7 +95,10 @@ class WrittenRun:
         how |= others
         with TemporaryDirectory() as folder:
             prompts = self._prompts(options.get("prompts"), Path(folder))
-            settings = Settings(spec, prompts=prompts, options=spec_options, **how)
+            parts = None if options.get("per_prompt") is None else Path(folder) / "numbers"
+            settings = Settings(
+                spec, prompts=prompts, options=spec_options, per_prompt=parts, **how
+            )
             return run_analysis(settings, progress, budget=self.budget)
 
     def _prompts(self, source: str | None, folder: Path) -> str | None:

@@ -13,12 +13,12 @@ filled, and files with other names hold one plain-text prompt per line: see
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from itertools import islice
 from pathlib import Path
 
 from interp.errors import InvalidInput, reason, shorten
-from interp.io import UNREADABLE, is_folder, read_file_or_pipe
+from interp.io import UNREADABLE, is_folder, open_regular, read_file_or_pipe
 from interp.prompts.bundled import bundled_prompts, path_of_prompts
 from interp.prompts.record import Record
 from interp.prompts.records import records_of, records_of_bytes
@@ -80,7 +80,7 @@ def read_prompt_file(path: object, chat: ChatRenderer | None = None) -> PromptFi
     file = path_of_prompts(path)
     if is_folder(file):
         prompts = tuple(_at_most(iter_prompts(file, chat), str(file)))
-        data = "".join(f"{json.dumps(prompt.fields())}\n" for prompt in prompts).encode()
+        data = b"".join(map(_line_of, prompts))
     else:
         data = _content(file)
         records = records_of_bytes(data, file)
@@ -88,13 +88,23 @@ def read_prompt_file(path: object, chat: ChatRenderer | None = None) -> PromptFi
     return PromptFile(file, prompts, sha256(data).hexdigest())
 
 
-def sha256_of_prompts(path: object) -> str:
-    """The SHA-256 of a file of prompts, as in :class:`PromptFile`, without reading its prompts.
+def sha256_of_prompts(path: object, chat: ChatRenderer | None = None) -> str:
+    """The SHA-256 of a file of prompts of any size, as in :class:`PromptFile`.
 
     Raises:
         InvalidInput: the file can't be read.
     """
-    return sha256(_content(path_of_prompts(path))).hexdigest()
+    file = path_of_prompts(path)
+    if is_folder(file):
+        digest = sha256()
+        for prompt in iter_prompts(file, chat):
+            digest.update(_line_of(prompt))
+        return digest.hexdigest()
+    try:
+        with open_regular(file) as content:
+            return file_digest(content, "sha256").hexdigest()
+    except UNREADABLE as error:
+        raise _unreadable(file, reason(error)) from error
 
 
 def iter_prompts(path: object, chat: ChatRenderer | None = None) -> Iterator[Prompt]:
@@ -120,6 +130,11 @@ def iter_prompts(path: object, chat: ChatRenderer | None = None) -> Iterator[Pro
     except UNREADABLE as error:
         raise _unreadable(file, reason(error)) from error
     return _prompts(records_of(file), str(file), chat)
+
+
+def _line_of(prompt: Prompt) -> bytes:
+    """A prompt as a line of JSON."""
+    return f"{json.dumps(prompt.fields())}\n".encode()
 
 
 def _content(file: Path) -> bytes:

@@ -71,7 +71,6 @@ VOCABULARY = {
         "correct": "whether what was asked for is what is predicted",
         "ended": "whether an end-of-text token ended a text",
         "first_mlp": "whether embeddings pass through the first MLP",
-        "has_separate_prompts": "whether numbers of a prompt do not depend on the other prompts",
         "has_role": "whether a head has the role",
         "holds": "whether an identity holds",
         "is_causal": "whether queries read no later keys",

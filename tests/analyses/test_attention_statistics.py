@@ -438,7 +438,6 @@ DECLARED = Declared(
             ),
             "attention": odd.CHOICE,
             "queries": (odd.TEXT, odd.BELOW, odd.LISTED, torch.ones(3, 4)),
-            "per_prompt": (odd.TEXT, odd.BELOW, odd.LISTED),
         },
     ),
     command=Command(
@@ -446,7 +445,7 @@ DECLARED = Declared(
         (),
         "patterns",
         "L0H0 (previous 1.00)",
-        "offsets=8 classes=None attention=None per_prompt=None",
+        "offsets=8 classes=None attention=None",
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),
     of_each_pair={
