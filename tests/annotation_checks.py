@@ -36,6 +36,10 @@ INNER_CALLS_CHECKED = 10
 inner_calls: Counter[CodeType] = Counter()
 
 
+PICKLED = ("interp.executors.ray_cluster", "interp.executors.worker_server")
+"""Modules whose classes Ray pickles for its processes, which can't import this module."""
+
+
 def has_axes(hint: object) -> bool:
     """Whether a shape is part of an annotation: itself, or any of its arguments."""
     if isclass(hint) and issubclass(hint, jaxtyping.AbstractArray):
@@ -56,6 +60,8 @@ def checked(what: Any = None, *, typechecker: Any) -> Any:
         return lambda what: checked(what, typechecker=typechecker)
     if isclass(what) and is_dataclass(what):
         what.__init__ = checked(what.__init__, typechecker=typechecker)
+        return what
+    if what.__module__ in PICKLED:
         return what
     if not isfunction(what):
         return EVERYTHING(what, typechecker=typechecker)

@@ -72,7 +72,8 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
     settings = Settings(spec, options=spec_options, **common)
     model = Path(settings.model).resolve().name
     place = out or Path("reports") / spec.folder_name(model, spec_options)
-    _check_apart({"out": place, **further})
+    parts = {} if settings.per_prompt is None else {"per-prompt": settings.per_prompt}
+    _check_apart({"out": place, **further, **parts})
     if not is_first():
         run_analysis(settings, None, place, resume=resume)
         return

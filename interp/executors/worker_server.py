@@ -29,7 +29,7 @@ from interp.execution import versions
 from interp.executors.transfer import dumps, load_snapshot, loads
 from interp.model import Batch, Network
 from interp.points import Place
-from interp.sweeps import Budget, Case, Job, Outcome, RestartMap, Worker
+from interp.sweeps import Budget, Case, Job, Outcome, RestartMap, StartedJob, Worker
 from interp.weights import weight_hash
 
 Group = tuple[tuple[Case, ...], int]
@@ -166,21 +166,17 @@ class Reply:
 class PartWorker(Worker):
     """Runs groups of a job that the driver formed, after the baseline of the whole job."""
 
-    def baseline(self, job: Job) -> Any:  # noqa: ANN401 - what run() takes
-        """The baseline of a job, and its metric."""
-        return self._baseline(job)
-
-    def run(self, job: Job, baseline: Any, group: Group) -> Iterator[Outcome]:  # noqa: ANN401
+    def run(self, started: StartedJob, group: Group) -> Iterator[Outcome]:
         """Yield the outcomes of one group."""
         cases, first_column = group
-        for part in self._split(cases):
-            yield from self._outcomes(baseline[0], baseline[1], job, part, first_column)
+        for part in self.split(cases):
+            yield from self.outcomes(started, part, first_column)
 
-    def case_that_fails(self, job: Job, baseline: Any, group: Group) -> str:  # noqa: ANN401
+    def case_that_fails(self, started: StartedJob, group: Group) -> str:
         """The name of the first case that raises an error by itself; of all, if none does."""
         for case in group[0]:
             try:
-                list(self.run(job, baseline, ((case,), group[1])))
+                list(self.run(started, ((case,), group[1])))
             except Exception:  # whatever it raises is reported by the caller
                 return str(case)
         return labels(group[0])
@@ -220,7 +216,7 @@ class SentJob:
         """Compute the baseline."""
         worker.budget = self.budget
         try:
-            return RunningJob(worker, self.job, worker.baseline(self.job))
+            return RunningJob(worker, worker.start(self.job))
         except InterpError:
             raise
         except Exception as error:  # of a function given as the metric
@@ -232,18 +228,17 @@ class RunningJob:
     """A job with its baseline."""
 
     worker: PartWorker
-    job: Job
-    baseline: Any
+    started: StartedJob
 
     def outcomes(self, group: Group) -> tuple[Outcome, ...]:
         """The outcomes of a group; an error that depends on the case names it."""
         try:
-            return tuple(self.worker.run(self.job, self.baseline, group))
+            return tuple(self.worker.run(self.started, group))
         except Exception as error:
             if isinstance(error, InterpError) and not isinstance(error, HookFailed):
                 raise  # the message names the case where it depends on it
             kind = HookFailed if isinstance(error, HookFailed) else WorkerFailed
-            case = self.worker.case_that_fails(self.job, self.baseline, group)
+            case = self.worker.case_that_fails(self.started, group)
             raise kind(f"{case}: {text_of(error)}") from error
 
 

@@ -12,7 +12,15 @@ from interp.sweeps.result import Interrupted, Sweep
 from interp.sweeps.schedule import Case, Job, cases_of, groups_of
 from interp.sweeps.sweep import sweep
 from interp.sweeps.validate import check_metric, check_options, on_cpu
-from interp.sweeps.worker import CURRENT, Executor, Outcome, Worker, local, logits_formed
+from interp.sweeps.worker import (
+    CURRENT,
+    Executor,
+    Outcome,
+    StartedJob,
+    Worker,
+    local,
+    logits_formed,
+)
 
 __all__ = [
     "CURRENT",
@@ -24,6 +32,7 @@ __all__ = [
     "Job",
     "Outcome",
     "RestartMap",
+    "StartedJob",
     "Sweep",
     "Worker",
     "cases_of",

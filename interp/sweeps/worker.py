@@ -80,6 +80,21 @@ def executor_of(requested: object) -> Executor:
 Cases = tuple[Case, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class StartedJob:
+    """A job whose unedited forward has run.
+
+    Attributes:
+        job: the job, with all that its metric compares with.
+        baseline: what its edited forwards restart from.
+        unedited: the metric without edits.
+    """
+
+    job: Job
+    baseline: Baseline
+    unedited: Float[Tensor, " prompt"]
+
+
 @dataclass
 class Worker:
     """Runs the jobs of one sweep.
@@ -98,10 +113,10 @@ class Worker:
     def __call__(self, job: Job) -> Iterator[Outcome]:
         """Yield the outcome of each batched forward."""
         copies = self.copies(job)
-        job, baseline, unedited = self._baseline(job)
+        started = self.start(job)
         for cases, first_column in groups_of(self.restart_map, job, copies):
-            for part in self._split(cases):
-                yield from self._outcomes(baseline, unedited, job, part, first_column)
+            for part in self.split(cases):
+                yield from self.outcomes(started, part, first_column)
 
     def copies(self, job: Job) -> int:
         """Number of edited forwards of a job's prompts that run as one.
@@ -136,8 +151,8 @@ class Worker:
             padded=any(batch.real is not None for batch in job.batches),
         )
 
-    def _baseline(self, job: Job) -> tuple[Job, Baseline, Tensor]:
-        """The job with all that its metric compares with, the baseline, and its metric.
+    def start(self, job: Job) -> StartedJob:
+        """Run the unedited forward of a job.
 
         Raises:
             OutOfResources: memory was exhausted.
@@ -154,7 +169,7 @@ class Worker:
             raise self._memory_exhausted(job, "the unedited forward", 1) from error
         if bool(unedited.isnan().any()):
             raise InvalidInput(self._nan_message(job, int(unedited.isnan().nonzero()[0])))
-        return job, baseline, unedited
+        return StartedJob(job, baseline, unedited)
 
     def _nan_message(self, job: Job, row: int) -> str:
         """The message for a prompt whose metric is NaN without an edit."""
@@ -167,36 +182,33 @@ class Worker:
         )
         return f"Without an edit, the metric is NaN for prompt {job.rows[row]}: {cause}"
 
-    def _split(self, cases: Cases) -> Iterator[Cases]:
+    def split(self, cases: Cases) -> Iterator[Cases]:
         """The cases in parts of at most :attr:`most`."""
         most = self.most or len(cases)
         for start in range(0, len(cases), most):
             yield cases[start : start + most]
 
-    def _outcomes(
-        self,
-        baseline: Baseline,
-        unedited: Tensor,
-        job: Job,
-        cases: Cases,
-        first_column: int,
-        note: str | None = None,
+    def outcomes(
+        self, started: StartedJob, cases: Cases, first_column: int, note: str | None = None
     ) -> Iterator[Outcome]:
-        values = self._values(baseline, job, cases, first_column)
+        """Run cases as one forward, or as several if memory is exhausted.
+
+        Raises:
+            OutOfResources: memory was exhausted again, or with a single case.
+        """
+        values = self._values(started, cases, first_column)
         if values is not None:
             indices = tuple(case.index for case in cases)
-            yield Outcome(indices, job.rows, values, unedited, note)
+            yield Outcome(indices, started.job.rows, values, started.unedited, note)
             return
         self.most = (len(cases) + 1) // 2
         note = (
             f"Memory was exhausted with {len(cases)} edits per forward: continued with {self.most}."
         )
-        for part in self._split(cases):
-            yield from self._outcomes(baseline, unedited, job, part, first_column, note)
+        for part in self.split(cases):
+            yield from self.outcomes(started, part, first_column, note)
 
-    def _values(
-        self, baseline: Baseline, job: Job, cases: Cases, first_column: int
-    ) -> Tensor | None:
+    def _values(self, started: StartedJob, cases: Cases, first_column: int) -> Tensor | None:
         """The metric for each case; ``None`` if memory was exhausted for the first time.
 
         Raises:
@@ -204,13 +216,13 @@ class Worker:
         """
         try:
             with torch.no_grad():
-                return BatchedForward(baseline, job, cases, first_column).values()
+                return BatchedForward(started.baseline, started.job, cases, first_column).values()
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             if self.most is not None or len(cases) == 1:
                 raise self._memory_exhausted(
-                    job, f"{len(cases)} edits per forward", len(cases)
+                    started.job, f"{len(cases)} edits per forward", len(cases)
                 ) from error
         return None
 

@@ -125,6 +125,9 @@ def test_numbers_that_depend_on_other_prompts_are_refused(command, tmp_path, man
     assert refused.exit_code == 2
     assert "give" in refused.output
     assert "reference" in refused.output
+    inside = command(*words, "--method", "zero", "--per-prompt", tmp_path / "out" / "numbers")
+    assert inside.exit_code == 2
+    assert "one is inside" in inside.output
     monkeypatch.setattr(analysis_run, "n_processes", lambda: 2)
     several = command(*words, "--method", "zero")
     assert several.exit_code == 2

@@ -17,6 +17,8 @@ from interp.model import as_network
 LITTLE = 60_000
 """Bytes for a few edited forwards: a sweep then has many jobs and groups."""
 ONE_AT_A_TIME = 30_000
+OF_DIVERGENCE = ("gemma2", "t5")
+"""Of these, executors measure the divergence from the forward without edits."""
 MODEL = build("gpt2")
 TOKENS = tokens_of("gpt2", batch=3, pos=5)[0]
 METRIC = metrics.logit_diff((1, 2, 3), 0)

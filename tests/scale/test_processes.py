@@ -16,6 +16,7 @@ from scaled import (
     LITTLE,
     METRIC,
     MODEL,
+    OF_DIVERGENCE,
     ONE_AT_A_TIME,
     TOKENS,
     end_within,
@@ -57,7 +58,8 @@ def pool():
 )
 def test_values_are_those_of_a_local_sweep(pool, name):
     """Within rounding; with as many threads, bit for bit."""
-    arguments = swept(name)
+    *arguments, metric = swept(name)
+    arguments += [metrics.kl()] if name in OF_DIVERGENCE else [metric]
     expected = sweep(*arguments, memory=LITTLE)
     actual = sweep(*arguments, memory=LITTLE, executor=pool)
     assert actual.complete

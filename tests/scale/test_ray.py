@@ -15,6 +15,7 @@ from scaled import (
     LITTLE,
     METRIC,
     MODEL,
+    OF_DIVERGENCE,
     ONE_AT_A_TIME,
     TOKENS,
     end_within,
@@ -26,7 +27,7 @@ from scaled import (
 
 import interp
 from analyses import scan_heads
-from interp import sweep
+from interp import metrics, sweep
 from interp.errors import InvalidInput, OutOfResources, WorkerFailed
 from interp.executors import Processes, Ray, ray_cluster
 
@@ -51,7 +52,8 @@ def pool():
 
 @pytest.mark.parametrize("name", ["gpt2", "t5", "bert", "gemma2"])
 def test_values_are_those_of_a_local_sweep(pool, name):
-    arguments = swept(name)
+    *arguments, metric = swept(name)
+    arguments += [metrics.kl()] if name in OF_DIVERGENCE else [metric]
     expected = sweep(*arguments, memory=LITTLE)
     actual = sweep(*arguments, memory=LITTLE, executor=pool)
     assert actual.complete
