@@ -1,4 +1,9 @@
-"""Analyses: one file or folder a question, with a function and its result."""
+"""Analyses: one file or folder a question, with a function and its result.
+
+Prompts are texts, token ids padded with ``interp.PAD``, images or a batch of ``model.batch``; of
+an analysis of several prompts also the ``Path`` of a file, a dataset, or an iterator. More prompts
+than memory holds are run in parts, by :func:`run_in_parts`.
+"""
 
 import warnings
 from collections.abc import Callable

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any
 
-from analyses import Ablation, ablate_heads
+import analyses
+from analyses import Ablation, Parts, ablate_heads
 from analyses.results import Result
 
 
@@ -31,8 +32,16 @@ class Paragraph:
 def method_text(result: Result) -> str:
     """The docstring of the module of an analysis, or of the one that has heads by layer."""
     of_heads = isinstance(result, Ablation) and result.by_layer
-    module = module_of(ablate_heads if of_heads else type(result))
-    return (sys.modules[module].__doc__ or f"{type(result).__name__}?").strip()
+    kind = kind_of(result)
+    module = module_of(ablate_heads if of_heads else kind)
+    return (sys.modules[module].__doc__ or f"{kind.__name__}?").strip()
+
+
+def kind_of(result: Result) -> type[Result]:
+    """The class of a result; of one in parts that of the analysis, if it is in :mod:`analyses`."""
+    if isinstance(result, Parts):
+        return getattr(analyses, result.analysis, Parts)
+    return type(result)
 
 
 def module_of(part: Any) -> str:  # noqa: ANN401 - a function or a class

@@ -83,10 +83,10 @@ QUESTIONS = {
 HEAD = """# Analyses
 
 Each analysis answers one question: a function of a model and prompts, which are texts, token ids
-padded with `interp.PAD`, images or a batch of `model.batch`. Its result is a frozen dataclass of
-tensors, with `to_frame()` (a tidy table), `figure()`, `summary()` (a few lines of text) and
-`payload()` (plain data). A [command](../commands.md) does the same and writes tables, a report and
-`run.json` into a folder.
+padded with `interp.PAD`, images or a batch of `model.batch`; of several prompts also the `Path` of
+a file, a dataset, or an iterator. Its result is a frozen dataclass of tensors, with `to_frame()` (a
+tidy table), `figure()`, `summary()` (a few lines of text) and `payload()` (plain data). A
+[command](../commands.md) does the same and writes tables, a report and `run.json` into a folder.
 
 The pages are written by `make analyses`, on bundled models; the same calls take
 [any model that can be loaded](../../how-to/load-a-model.md).

@@ -2,7 +2,7 @@
 
 import re
 
-from apps.method_text import method_text, paragraphs, question
+from apps.method_text import kind_of, method_text, paragraphs, question
 from apps.presentation import table
 from apps.report.contents import Report
 from apps.report.page import render
@@ -17,7 +17,7 @@ def analysis_page(report: Report) -> str:
     result = report.result
     columns, rows = table(result)
     text, views = method_text(result), figure_views(result)
-    kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(result).__name__).capitalize()
+    kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind_of(result).__name__).capitalize()
     return render(
         "analysis.html",
         report,

@@ -81,6 +81,8 @@ def test_a_run_says_what_it_read(command, tmp_path, many):
     described = json.loads((tmp_path / "out" / "run.json").read_text(encoding="utf-8"))
     read = described["prompts"]
     assert (read["n"], read["sha256"], read["prompts"]) == (21, sha256_of_prompts(many), None)
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Which parts of a model matter for these prompts?" in page  # what ablate answers
     assert described["settings"]["per_prompt"] == str(tmp_path / "numbers")
     repeated = command("repeat", tmp_path / "out")
     assert repeated.exit_code == 0, repeated.output
