@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from apps.report.written import read_inside
 from interp.errors import InvalidInput, first_line
-from interp.io import read_inside
 from interp.prompts import largest_page
 
 MAX_BYTES = 2**28

@@ -12,7 +12,7 @@ import pandas as pd
 from apps.frame_table import table_of_frame
 from apps.widget.pictures import View, table_view
 from interp.errors import InterpError, InvalidInput, reason, shorten
-from interp.io import UNREADABLE, as_object, is_file, parse_json, read_inside, value_of
+from interp.io import UNREADABLE, as_object, is_file, parse_json, read_bounded, value_of
 
 PAGE = "report.html"
 MAX_ROWS = 1000
@@ -174,3 +174,25 @@ class _Page(HTMLParser):
             self.facts[self._term] = text
         else:
             self.conclusions.append(" ".join(text.split()))
+
+
+def read_inside(folder: Path, path: Path, most: int) -> bytes:
+    """The bytes of a regular file below a folder whose content is not trusted.
+
+    Args:
+        folder: the folder.
+        path: a path below it, in which links may lead to other files below it only.
+        most: maximum number of bytes.
+
+    Raises:
+        OSError: there is no such file, or no permission.
+        ValueError: a link leads out of the folder, or to itself; see also
+            :func:`interp.io.read_bounded`.
+    """
+    try:
+        is_inside = path.resolve(strict=True).is_relative_to(folder.resolve())
+    except RuntimeError as error:  # of Python before 3.13
+        raise ValueError("it is a link that leads to itself") from error
+    if not is_inside:
+        raise ValueError(f"it is a link that leads out of {folder}")
+    return read_bounded(path, most)

@@ -29,7 +29,7 @@ from interp.edits.function import Apply, Hook
 from interp.edits.order import check_order
 from interp.edits.scope import BatchSplit, batch_split, first_changed_column, for_rows
 from interp.edits.selection import EditSite, Selection
-from interp.edits.values import donor_tokens, summing_dtype, token_mean
+from interp.edits.values import donor_rows, summing_dtype, token_mean
 from interp.errors import InvalidEdit
 from interp.integers import as_integer, whole_number
 from interp.io import TensorData
@@ -314,7 +314,7 @@ __all__ = [
     "attention_at",
     "batch_split",
     "check_order",
-    "donor_tokens",
+    "donor_rows",
     "edge",
     "first_changed_column",
     "for_rows",

@@ -223,27 +223,6 @@ def read_bounded(path: Path, most: int) -> bytes:
         return file.read(most)
 
 
-def read_inside(folder: Path, path: Path, most: int) -> bytes:
-    """The bytes of a regular file below a folder whose content is not trusted.
-
-    Args:
-        folder: the folder.
-        path: a path below it, in which links may lead to other files below it only.
-        most: maximum number of bytes.
-
-    Raises:
-        OSError: there is no such file, or no permission.
-        ValueError: a link leads out of the folder, or to itself; see also :func:`read_bounded`.
-    """
-    try:
-        is_inside = path.resolve(strict=True).is_relative_to(folder.resolve())
-    except RuntimeError as error:  # of Python before 3.13
-        raise ValueError("it is a link that leads to itself") from error
-    if not is_inside:
-        raise ValueError(f"it is a link that leads out of {folder}")
-    return read_bounded(path, most)
-
-
 def read_file_or_pipe(path: Path, most: int) -> bytes:
     """The bytes of a regular file or a pipe, such as ``<(command)`` in a shell.
 

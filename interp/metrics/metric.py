@@ -57,12 +57,11 @@ class Metric(ABC):
 
     @property
     def lacks_reference(self) -> bool:
-        """Whether it compares with logits that a sweep takes from the forward without edits."""
+        """Whether it compares with the logits of a sweep without edits."""
         return False
 
-    def with_reference(self, logits: Float[Tensor, "batch *pos vocab"]) -> "Metric":
-        """The metric that compares with ``logits``, for one that lacks a reference."""
-        del logits
+    def with_reference(self, logits: Float[Tensor, "batch *pos vocab"]) -> "Metric":  # noqa: ARG002
+        """The metric that compares with ``logits``; one without a reference is unchanged."""
         return self
 
     @property

@@ -18,7 +18,14 @@ from torch import Tensor
 from interp.edits import Edit, EditSite
 from interp.errors import InvalidInput
 from interp.execution import Plan, Recorder, run
-from interp.metrics import AtPosition, at_least_float32, check_values, columns_read, measured
+from interp.metrics import (
+    AtPosition,
+    Metric,
+    at_least_float32,
+    check_values,
+    columns_read,
+    measured,
+)
 from interp.model import Batch, Context, KeysValues, RepeatedKV, repeated, unembedding_of
 from interp.points import Place, Point
 from interp.sweeps.restart_map import ENTRY, Restart, RestartMap
@@ -410,11 +417,10 @@ class BatchedForward:
 
 def with_reference(job: Job, baseline: Baseline) -> Job:
     """The job whose metric compares with the logits of the baseline, if it lacks a reference."""
-    return (
-        job.with_reference(BatchedForward(baseline, job).read_logits())
-        if job.lacks_reference
-        else job
-    )
+    metric = job.metric
+    if not isinstance(metric, Metric) or not metric.lacks_reference:
+        return job
+    return replace(job, metric=metric.with_reference(BatchedForward(baseline, job).read_logits()))
 
 
 def at(x: Float[Tensor, "row pos n"], column: Int[Tensor, " row"]) -> Float[Tensor, "row n"]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 import torch
-from torch import Tensor
 
 from interp.edits import BatchSplit, Edit, batch_split, first_changed_column, for_rows
 from interp.errors import InvalidEdit
@@ -140,17 +139,6 @@ class Job:
     cases: tuple[Case, ...]
     n: int
     done: frozenset[int] = frozenset()
-
-    @property
-    def lacks_reference(self) -> bool:
-        """Whether its metric compares with the logits of the forward without edits."""
-        return isinstance(self.metric, Metric) and self.metric.lacks_reference
-
-    def with_reference(self, logits: Tensor) -> "Job":
-        """The job whose metric compares with these logits."""
-        if not isinstance(self.metric, Metric):
-            return self
-        return replace(self, metric=self.metric.with_reference(logits))
 
 
 def jobs_of(

@@ -141,13 +141,13 @@ class Worker:
         needed = needed_by(self.restart_map, job)
         shapes = (self.restart_map.model.shape_at(job.batches, place) for place in needed)
         logits = logits_formed(self.restart_map.model, job.metric, edits, width)
-        reference = logits if job.lacks_reference else 0
+        referred = isinstance(job.metric, Metric) and job.metric.lacks_reference
         return footprint(
             self.restart_map.model,
             width,
             logits,
             [place for place, _ in edits],
-            stored=sum(prod(shape[1:]) for shape in shapes) + reference,
+            stored=sum(prod(shape[1:]) for shape in shapes) + logits * referred,
             padded=any(batch.real is not None for batch in job.batches),
         )
 

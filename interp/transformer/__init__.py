@@ -1,7 +1,6 @@
 """The model of the public API: a network that reads text, generates, and is saved."""
 
 from interp.transformer.chat import Chat
-from interp.transformer.predictions import surprisals
 from interp.transformer.saving import (
     CHAT,
     COMPUTE_DTYPE,
@@ -30,7 +29,6 @@ __all__ = [
     "TwoTowers",
     "save_folder",
     "save_step",
-    "surprisals",
     "weights_file",
     "write_files",
 ]

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import Config
 from interp.errors import InvalidInput
@@ -19,7 +18,7 @@ from interp.metrics import (
     columns_read,
     next_token_losses,
 )
-from interp.model import Batch, tokens_first
+from interp.model import Batch
 
 
 class Prediction(NamedTuple):
@@ -127,31 +126,3 @@ def next_token_loss(
         return batch_loss(logits, batch)
     losses, counted = next_token_losses(logits, batch)
     return losses.where(counted, torch.nan)
-
-
-def surprisals(
-    config: Config,
-    logits: Float[Tensor, "batch pos vocab"],
-    batch: Batch,
-    hidden: Int[Tensor, "batch pos"] | None = None,
-) -> Float[Tensor, "batch pos"]:
-    """−log p of each token in nats, at its own column; NaN where the model predicts none.
-
-    Args:
-        config: configuration of the model.
-        logits: logits in float32 or float64.
-        batch: the tokens.
-        hidden: for an encoder, the true tokens at its mask tokens; below 0 if not known.
-    """
-    nothing = logits.new_full(batch.ids.shape, torch.nan)
-    if batch.masked is not None and hidden is not None:
-        predicted = batch.masked & (hidden >= 0)
-        targets = hidden.where(predicted, 0)
-        losses = -logits.log_softmax(-1).gather(-1, targets[..., None]).squeeze(-1)
-        return losses.where(predicted, nothing)
-    if not config.is_causal or config.n_classes is not None:
-        return nothing
-    losses, counted = next_token_losses(logits, batch)
-    losses = F.pad(losses.where(counted, torch.nan), (0, 1), value=torch.nan)
-    order = tokens_first(batch.is_real)
-    return nothing.scatter(1, order[:, 1:], losses.gather(1, order[:, :-1]))

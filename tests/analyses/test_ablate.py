@@ -11,8 +11,8 @@ from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, examp
 import interp
 from analyses import ablate, ablate_heads
 from analyses.methods.components import Replacements, components_of
+from analyses.methods.components.gathered import donor_tokens
 from interp import PAD, edits, metrics, run
-from interp.edits.values import donor_tokens
 from interp.errors import InvalidInput, UnknownPlace
 
 METRIC = metrics.logit(3)

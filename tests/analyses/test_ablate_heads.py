@@ -9,10 +9,10 @@ from declared import Call, Declared, EachPrompt, Symmetric, Without, odd, small
 
 import interp
 from analyses import ablate_heads
+from analyses.methods.components.gathered import donor_tokens
 from analyses.results.effect_text import places_of_effects
 from analyses.results.number_text import percent, signed
 from interp import PAD, edits
-from interp.edits.values import donor_tokens
 from interp.errors import InvalidInput
 from interp.metrics import logit_diff, loss, measure
 

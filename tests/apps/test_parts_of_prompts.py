@@ -73,7 +73,7 @@ def test_the_table_is_that_of_all_prompts_at_once(command, tmp_path, many, words
     )
 
 
-def test_a_run_says_what_it_read(command, tmp_path, many):
+def test_run_json_has_the_number_and_the_hash_of_the_prompts(command, tmp_path, many):
     """And is repeated bit for bit."""
     words = ("ablate", *MODEL, "--method", "zero", "--prompts", many)
     done = command(*words, "--out", tmp_path / "out", "--per-prompt", tmp_path / "numbers")

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.edits.values import donor_rows, donor_tokens, token_mean
+from analyses.methods.components.gathered import donor_tokens
+from interp.edits.values import donor_rows, token_mean
 from interp.errors import InvalidInput
 
 seeds = st.integers(0, 99)

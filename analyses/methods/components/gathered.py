@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.edits import donor_tokens, summing_dtype, token_mean
+from interp.edits import donor_rows, summing_dtype, token_mean
 from interp.errors import InvalidInput
 from interp.model import tokens_first
 
@@ -395,3 +395,48 @@ def _one_length(masks: Masks) -> int:
             f'{shortest} to {longest} tokens. Give prompts of one length, or part="z".'
         )
     return longest
+
+
+def donor_tokens(
+    real: Bool[Tensor, "batch pos"],
+    seed: int,
+    reference: Bool[Tensor, "donor column"] | None = None,
+) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
+    """For each token of prompts of any length, the row and the column of its donor.
+
+    The donor has the same position, in the nearest preceding prompt of the cycle that is long
+    enough. For a position that no other prompt has, a position of the preceding prompt is drawn.
+    Prompts of equal length have the donors of :func:`interp.edits.donor_rows`. With a reference of
+    m prompts, the cycle goes through these, and prompt i starts from prompt i mod m.
+
+    Args:
+        real: which columns hold tokens.
+        seed: seed of the cycle, and of the drawn positions.
+        reference: which columns of other prompts hold tokens, if donors are taken from these
+            prompts.
+
+    Raises:
+        InvalidInput: there is a single prompt, and no reference.
+    """
+    (n, width), on_cpu = real.shape, real.cpu()
+    if reference is None and n < 2:  # noqa: PLR2004 - a prompt and its donor
+        raise InvalidInput("Resampling needs at least two prompts; one was given.")
+    donors = on_cpu if reference is None else reference.cpu()
+    # By position, as padding may be anywhere: column[i, p] is the column of token p of donor i.
+    column, lengths = tokens_first(donors), donors.sum(-1)
+    position = torch.arange(width).expand(n, -1)
+    has, gives = position < on_cpu.sum(-1)[:, None], torch.arange(width) < lengths[:, None]
+    before = donor_rows(len(donors), seed)
+    candidate = before[torch.arange(n) % len(donors)]
+    row, has_value = candidate[:, None].repeat(1, width), gives[candidate]
+    shared = has & (gives.sum(0) > (1 if reference is None else 0))
+    while bool((shared & ~has_value).any()):
+        candidate = before[candidate]
+        row = row.where(has_value | ~gives[candidate], candidate[:, None])
+        has_value = has_value | gives[candidate]
+    generator = torch.Generator().manual_seed(seed)
+    drawn = (torch.rand(n, width, generator=generator) * lengths[row]).long()
+    donor = column[row, position.where(has_value, drawn)]
+    order = tokens_first(on_cpu)
+    rows, columns = (torch.empty_like(x).scatter_(1, order, x) for x in (row, donor))
+    return rows.to(real.device), columns.to(real.device)
