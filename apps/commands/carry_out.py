@@ -78,7 +78,8 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
         run_analysis(settings, None, place, resume=resume)
         return
     partial = PartialRun.beside(place, {})
-    _print_notes_on_resuming(spec, partial, resume=resume)
+    if settings.per_prompt is None:
+        _print_notes_on_resuming(spec, partial, resume=resume)
     try:
         with executor_of_options(**{name: shared.get(name) for name in SWEEPING}):
             run = _run_and_write(settings, place, further, resume=resume)

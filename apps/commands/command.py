@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from apps.commands.derive import Derived, Input, Option, derive
-from apps.commands.options import FURTHER, SHARED, SWEEPING, ResumeWithoutEffect
+from apps.commands.options import FURTHER, SHARED, SWEEPING, ResumeParts, ResumeWithoutEffect
 
 if TYPE_CHECKING:
     from analyses.results import Result
@@ -216,8 +216,9 @@ class CommandSpec:
             typer.Option(help="Output folder, created if missing.", show_default=listed),
         ]
         kinds = {**SHARED, "out": (out, None)}
-        if not (self.is_resumable or self.derived.has_separate_prompts):
-            kinds["resume"] = (ResumeWithoutEffect, False)
+        if not self.is_resumable:
+            in_parts = self.derived.has_separate_prompts
+            kinds["resume"] = (ResumeParts if in_parts else ResumeWithoutEffect, False)
         if not self.reads:
             del kinds["prompts"]
         if not self.derived.has_separate_prompts:

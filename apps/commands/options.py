@@ -108,6 +108,14 @@ ResumeWithoutEffect = Annotated[
     bool, typer.Option("--resume", help="No effect: this command keeps no partial results.")
 ]
 """``--resume`` of commands that keep no partial results; accepted, so that scripts may pass it."""
+ResumeParts = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Continue with the parts of --per-prompt of a run that was stopped; no effect without "
+        "it: this command keeps no partial results.",
+    ),
+]
 Site = Annotated[
     Path | None,
     typer.Option(

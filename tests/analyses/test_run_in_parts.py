@@ -381,7 +381,7 @@ def test_the_texts_of_a_file_are_passed_on(tmp_path):
 
 
 def of_tensors(model, rows):
-    return ablate_heads(model, torch.stack(rows), metric=METRIC, method="zero")
+    return ablate_heads(model, torch.stack(rows), metric="kl", method="zero")
 
 
 DECLARED = Declared(

@@ -110,6 +110,7 @@ def test_a_stopped_run_is_resumed(command, tmp_path, many, monkeypatch):
     assert (refused.exit_code, "--resume" in refused.output) == (2, True), refused.output
     resumed = command(*words, *place, "--resume")
     assert resumed.exit_code == 0, resumed.output
+    assert "partial results" not in resumed.output
     assert len(calls) == 5  # the first part once more, and the third
     other = ("--out", tmp_path / "other", "--per-prompt", tmp_path / "others")
     assert command(*words, *other).exit_code == 0
