@@ -27,7 +27,12 @@ REFUSED = {
     "order": "without: this process has a share of the weights, as one of 2 ranks",
 }
 """Commands that need all weights in one process, each with the reason."""
-COMMANDS = {command.name: command.words for command in declared_as("command").values()}
+COMMANDS = {
+    **{command.name: command.words for command in declared_as("command").values()},
+    # Of the two that exchange most, edges that tests/scale/test_ranks.py patches all of.
+    "paths": ("--model", "rasp-reverse", "--method", "zero", "--into", "logits"),
+    "trace": ("--check", "1"),
+}
 CONSOLE = "import sys; from apps.cli import main; main(sys.argv[1:])"
 
 pytestmark = pytest.mark.timeout(300)
