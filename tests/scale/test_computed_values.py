@@ -148,7 +148,10 @@ def most_bytes(model: Transformer, n: int, **options) -> int:
 
 @pytest.mark.parametrize(
     "options",
-    [{"method": "resample"}, {"method": "mean", "per_position": True}],
+    [
+        {"method": "resample"},
+        pytest.param({"method": "mean", "per_position": True}, marks=pytest.mark.slow),
+    ],
     ids=["resampled", "means by position"],
 )
 def test_an_ablation_takes_memory_that_no_number_of_prompts_changes(model, options, monkeypatch):
