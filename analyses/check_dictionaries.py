@@ -2,7 +2,7 @@
 
     FVU        Σ ‖y − x̂‖² / Σ ‖y − ȳ‖²                  share of the variance left unexplained
     L0         mean number of active features of a token
-    dead       share of the features that no token activates
+    dead       share of the features that no token of these prompts activates
     effect     loss(y ↦ x̂) − loss                       what the error is worth to the model
     recovered  (loss(y ↦ ȳ) − loss(y ↦ x̂)) / (loss(y ↦ ȳ) − loss)
 
@@ -213,7 +213,7 @@ class DictionaryCheck(Result):
         """The figures of each dictionary."""
         lines = [
             f"{row['place']}  FVU {fixed(row['fvu'], 3)}, L0 {fixed(row['l0'], 1)}, "
-            f"{percent(row['dead'])} of {row['n_features']} dead; loss "
+            f"{percent(row['dead'])} of {row['n_features']} not active; loss "
             f"{signed(row['effect'], 3)}{bracketed(row['low'], row['high'], 3)} nats, "
             f"{percent(row['recovered'], 1)} recovered"
             for row in self.to_frame().to_dict("records")
