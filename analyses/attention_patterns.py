@@ -18,14 +18,21 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from analyses.methods.components import Replacements, components_named
-from analyses.methods.heads import output_norms, pattern_at, value_weights
+from analyses.methods.heads import (
+    AttentionName,
+    Attentions,
+    attentions_of,
+    output_norms,
+    pattern_at,
+    value_weights,
+)
 from analyses.results import Drawing, Heatmap, Result, as_bytes, fixed, reduced
 from interp import Transformer, run
 from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, within
-from interp.model import AttentionName, Attentions, Batch, ImageInput, attentions_of
+from interp.model import Batch, ImageInput
 from interp.prompts import read_batches
 from interp.weights import check_finite_weights
 

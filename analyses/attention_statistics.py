@@ -40,9 +40,12 @@ from analyses.methods.heads import (
     NORMALIZED,
     VARIANCE,
     WEIGHTINGS,
+    AttentionName,
+    Attentions,
     AveragesOfLayers,
     Classes,
     Measured,
+    attentions_of,
     offsets_by_name,
     output_factor,
     pattern_at,
@@ -72,7 +75,7 @@ from interp.execution import Provenance
 from interp.executors import map_batches
 from interp.integers import within
 from interp.io import Progress, as_progress
-from interp.model import AttentionName, Attentions, Batch, attentions_of, tokens_first
+from interp.model import Batch, tokens_first
 from interp.prompts import Pool, by_length, no_texts, pools_of
 from interp.weights import check_finite_weights
 

@@ -39,6 +39,7 @@ from analyses.methods.circuits import streams_of_tokens
 from analyses.methods.heads import (
     SINKS,
     RepeatedRows,
+    attentions_of,
     mass,
     mean_over_queries,
     pattern_at,
@@ -53,13 +54,7 @@ from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.io import Progress, as_progress
 from interp.metrics import at_least_float32, relative_rounding
-from interp.model import (
-    ImageInput,
-    MaskedHead,
-    Unembedding,
-    attentions_of,
-    whole_numbers,
-)
+from interp.model import ImageInput, MaskedHead, Unembedding, whole_numbers
 from interp.weights import check_finite_weights
 from interp.zoo import trained_tokens
 

@@ -36,13 +36,13 @@ from analyses.methods.circuits import (
     strongest,
     top_tokens,
 )
+from analyses.methods.heads import AttentionName
 from analyses.results import Drawing, Progress, Result, fixed, plotted, signed
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.linalg import LowRank
-from interp.model import AttentionName
 from interp.weights import check_finite_weights
 
 DRAWS = 8

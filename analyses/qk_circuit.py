@@ -35,13 +35,13 @@ from analyses.methods.circuits import (
     strongest,
     top_tokens,
 )
+from analyses.methods.heads import AttentionName
 from analyses.results import Curve, Curves, Drawing, Progress, Result, fixed, plotted
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import at_least, within
 from interp.linalg import LowRank
-from interp.model import AttentionName
 from interp.weights import check_finite_weights
 
 COMPONENTS = 8

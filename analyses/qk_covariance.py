@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from analyses.methods.heads import RepeatedRows, repeated_rows, visible_keys
+from analyses.methods.heads import RepeatedRows, attentions_of, repeated_rows, visible_keys
 from analyses.results import (
     Bars,
     Drawing,
@@ -43,7 +43,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance, check_no_nan
 from interp.integers import as_seed, at_least, within
 from interp.metrics import at_least_float32
-from interp.model import Batch, ImageInput, attentions_of
+from interp.model import Batch, ImageInput
 from interp.points import Place, Point
 from interp.prompts import read_batches
 from interp.weights import check_finite_weights

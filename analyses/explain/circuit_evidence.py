@@ -15,7 +15,7 @@ from analyses.direct_logit_attribution import direct_logit_attribution
 from analyses.head_roles import COPYING, HeadRoles, head_roles
 from analyses.methods.circuits import LOGITS, Names, inputs_of, next_writers
 from analyses.methods.components import Batches
-from analyses.methods.heads import OTHER
+from analyses.methods.heads import OTHER, AttentionName
 from analyses.patch_paths import patch_paths
 from analyses.results import fixed, rounding
 from interp import Transformer
@@ -31,7 +31,7 @@ from interp.metrics import (
     columns_read,
     measure_prompts,
 )
-from interp.model import AttentionName, Batch
+from interp.model import Batch
 
 EQUAL, AFTER_EQUAL = "the same token", "the token after the same one"
 ANY_SEED = {"seed"}

@@ -6,11 +6,12 @@ from torch import Tensor
 
 from analyses.methods.attribution import Head, PromptScores
 from analyses.methods.circuits import Side, TokenCircuits
+from analyses.methods.heads import AttentionName
 from interp import Transformer
 from interp.cache import Cache
 from interp.errors import InvalidInput
 from interp.metrics import at_least_float32
-from interp.model import AttentionName, Batch, ImageInput
+from interp.model import Batch, ImageInput
 from interp.points import Point
 
 

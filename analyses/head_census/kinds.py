@@ -16,10 +16,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from analyses.methods.heads import attentions_of
 from interp import Transformer
 from interp.errors import InvalidTokens
 from interp.metrics import Metric
-from interp.model import Batch, attentions_of
+from interp.model import Batch
 from interp.text import Prompt
 from interp.zoo import trained_tokens
 

@@ -22,11 +22,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from analyses.head_census.kinds import Case, Family, Kind, Measured, NotShown, Task
-from analyses.methods.heads import pattern_at
+from analyses.methods.heads import attentions_of, pattern_at
 from analyses.results import percent
 from interp import run
 from interp.metrics import prob
-from interp.model import attentions_of
 
 SENTENCES = (
     " The road to the village was long and dry.",

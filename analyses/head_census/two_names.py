@@ -27,10 +27,10 @@ from torch import Tensor
 from analyses.direct_logit_attribution import direct_logit_attribution
 from analyses.head_census.kinds import Case, Family, Kind, Measured, NotShown, Task
 from analyses.head_effects import head_effects
-from analyses.methods.heads import pattern_at, uniform_weights, visible_keys
+from analyses.methods.heads import attentions_of, pattern_at, uniform_weights, visible_keys
 from interp import run
 from interp.metrics import LogitDiff, columns_read, logit_diff_of_prompts
-from interp.model import Batch, attentions_of
+from interp.model import Batch
 
 PAPER = 'Wang et al. 2022, "Interpretability in the Wild"'
 NAME_MOVER = Kind("name-mover", "direct effect on IO's logit", PAPER, "logits")

@@ -45,6 +45,7 @@ from analyses.direct_logit_attribution import DirectLogitAttribution, direct_log
 from analyses.head_effects.answer_attention import CLASSES, AnswerAttention, attention_at_answer
 from analyses.head_effects.labels import RULES, Evidence, label_of
 from analyses.methods.components import check_method
+from analyses.methods.heads import attentions_of
 from analyses.results import (
     FEWEST,
     LARGE,
@@ -78,7 +79,6 @@ from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.io import cancellable
 from interp.metrics import Position, as_position, columns_read, logit_diff
-from interp.model import attentions_of
 from interp.prompts import read_batches
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights

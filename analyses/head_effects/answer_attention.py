@@ -16,9 +16,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from analyses.methods.heads import pattern_at, uniform_weights, visible_keys
+from analyses.methods.heads import (
+    Attentions,
+    attentions_of,
+    pattern_at,
+    uniform_weights,
+    visible_keys,
+)
 from interp import Transformer, run
-from interp.model import Attentions, Batch, attentions_of
+from interp.model import Batch
 
 CLASSES = ("target", "distractor", "first", "self", "previous", "rest")
 """The classes of tokens, in their order of precedence."""

@@ -16,11 +16,12 @@ from analyses.methods.attribution import (
     places_of_stream,
     walk_from_logits,
 )
+from analyses.methods.heads import AttentionName
 from interp.cache import Cache
 from interp.errors import InvalidInput, UnknownPlace, shorten
 from interp.integers import within
 from interp.metrics import at_least_float32
-from interp.model import MLP, Attention, AttentionName, Batch, Network, Stack, Step, unembedding_of
+from interp.model import MLP, Attention, Batch, Network, Stack, Step, unembedding_of
 from interp.points import Place
 
 LOGITS = "logits"

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from analyses.methods.heads import every_attention
 from analyses.methods.symmetries import (
     HEAD,
     LAYER,
@@ -25,7 +26,7 @@ from analyses.methods.symmetries import (
 )
 from interp.execution import run
 from interp.metrics import at_least_float32, relative_rounding
-from interp.model import Batch, Network, every_attention
+from interp.model import Batch, Network
 from interp.points import Place
 
 Responses = Mapping[Place | str, Tensor]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from analyses.methods.heads import every_attention
 from analyses.methods.symmetries import (
     HEAD,
     LAYER,
@@ -20,7 +21,7 @@ from analyses.methods.symmetries import (
     difference,
     observed,
 )
-from interp.model import Attention, Batch, Network, every_attention
+from interp.model import Attention, Batch, Network
 
 Kinds = tuple[tuple[str, str], ...]
 """Pairs of a kind of part and a quantity, which are compared."""

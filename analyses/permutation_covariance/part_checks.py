@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from analyses.methods.heads import every_attention
 from analyses.methods.symmetries import (
     HEAD,
     PATTERN,
@@ -34,7 +35,7 @@ from analyses.permutation_covariance.parts import (
     reorder_neurons,
     reorder_vocabulary,
 )
-from interp.model import MLP, Experts, Network, every_attention
+from interp.model import MLP, Experts, Network
 from interp.weights import stripped
 
 

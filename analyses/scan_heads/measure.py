@@ -14,9 +14,11 @@ from analyses.methods.heads import (
     FIRST,
     NORMALIZED,
     VARIANCE,
+    Attentions,
     AveragesOfLayers,
     Measured,
     QueryAverages,
+    every_attention,
     offsets_by_name,
     output_factor,
     pattern_at,
@@ -30,7 +32,7 @@ from analyses.scan_heads.totals import Sizes, Totals, lower_ends, priority
 from interp import Transformer, run
 from interp.cache import Cache
 from interp.metrics import at_least_float32
-from interp.model import PAD, Attention, Attentions, Batch, ImageInput, every_attention
+from interp.model import PAD, Attention, Batch, ImageInput
 from interp.points import Place, Point
 from interp.prompts import by_length
 

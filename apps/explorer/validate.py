@@ -5,11 +5,11 @@ from typing import Any
 
 import interp
 from analyses.methods.components import components_of
+from analyses.methods.heads import AttentionName, attentions_of
 from apps.defaults import default_metric
 from apps.explorer.offered import source_of
 from apps.explorer.view import DEFAULT, Head, View
 from interp.errors import InterpError
-from interp.model import AttentionName, attentions_of
 
 MAX_CHARACTERS = 20_000
 """Largest number of characters of a prompt; the model's context is usually shorter."""

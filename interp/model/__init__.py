@@ -3,7 +3,6 @@
 from interp.model.attention.attention import Attention, SinkSoftmax, in_forward_mode
 from interp.model.attention.mask import Causal, Mask, Masking, Visible
 from interp.model.attention.mask_kinds import Bidirectional, Window
-from interp.model.attentions import AttentionName, Attentions, attentions_of, every_attention
 from interp.model.batch import (
     PAD,
     Batch,
@@ -52,8 +51,6 @@ __all__ = [
     "PAD",
     "ALiBi",
     "Attention",
-    "AttentionName",
-    "Attentions",
     "Batch",
     "Bidirectional",
     "Block",
@@ -116,9 +113,7 @@ __all__ = [
     "Window",
     "as_mask",
     "as_network",
-    "attentions_of",
     "column_of",
-    "every_attention",
     "fixed_axes",
     "in_forward_mode",
     "is_text",

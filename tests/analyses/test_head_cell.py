@@ -10,9 +10,9 @@ from declared.prompts import row_of
 from analyses import head_cell
 from analyses.head_cell import PARTS
 from analyses.methods.attribution import Head
+from analyses.methods.heads import every_attention
 from interp import run
 from interp.errors import InvalidInput
-from interp.model import every_attention
 
 BOUND = 1e-12
 

@@ -8,10 +8,10 @@ from declared import Call, Command, Declared, Made, Symmetric, Without, example,
 
 import interp
 from analyses import qk_covariance
+from analyses.methods.heads import attentions_of
 from analyses.methods.heads.repetition import repeated_rows
 from interp import run
 from interp.errors import InvalidInput
-from interp.model import attentions_of
 from interp.zoo.access import trained_tokens
 
 SOME = ["gpt2", "llama", "neox", "gemma2", "gemma3", "olmo2"]

@@ -18,6 +18,7 @@ from permuted import tables_of
 
 import interp
 from analyses import PartialScan, estimate_scan_heads, scan_heads
+from analyses.methods.heads import every_attention
 from analyses.results import interval
 from analyses.scan_heads.cells import in_random_order
 from analyses.scan_heads.corpus_pass import planned
@@ -27,7 +28,6 @@ from analyses.scan_heads.totals import Sizes, Totals, lower_ends
 from interp import run
 from interp.errors import InvalidInput, OutOfResources
 from interp.execution import Start
-from interp.model import every_attention
 from interp.points import Place, Point
 
 MODULE = sys.modules["analyses.scan_heads.corpus_pass"]

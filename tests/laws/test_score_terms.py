@@ -6,8 +6,8 @@ from architectures import ARCHITECTURES, GRIDS, IMAGES, build, covering, padded,
 
 from analyses import explain_scores
 from analyses.methods.attribution import Head, PromptScores
+from analyses.methods.heads import every_attention
 from interp import Transformer, run
-from interp.model import every_attention
 
 BOUND = 1e-10
 OTHERS = {"images": IMAGES, **GRIDS}

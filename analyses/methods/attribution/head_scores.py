@@ -32,14 +32,13 @@ from analyses.methods.attribution.stream_terms import (
     places_of_stream,
 )
 from analyses.methods.circuits import written_through
+from analyses.methods.heads import AttentionName, Attentions, attentions_of
 from interp.cache import Cache
 from interp.errors import InvalidInput
 from interp.integers import within
 from interp.metrics import at_least_float32
 from interp.model import (
     Attention,
-    AttentionName,
-    Attentions,
     Batch,
     ClippedNorm,
     Network,
@@ -47,7 +46,6 @@ from interp.model import (
     ScaledNorm,
     Stack,
     Step,
-    attentions_of,
     untouched,
 )
 from interp.points import Place, Point

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from analyses.methods.circuits.folded_heads import FoldedHeads, norm_of, normalized, written_through
 from analyses.methods.circuits.token_streams import TOKENS, Ids, Streams, streams_of_tokens
+from analyses.methods.heads import AttentionName, attentions_of
 from interp.errors import InvalidInput, shorten
 from interp.integers import within
 from interp.io import ProgressLike, as_progress
 from interp.metrics import at_least_float32
 from interp.model import (
-    AttentionName,
     Context,
     ImageInput,
     MaskedHead,
@@ -36,7 +36,6 @@ from interp.model import (
     Stack,
     Step,
     Unembedding,
-    attentions_of,
 )
 
 Vectors = Float[Tensor, "token d_head"]

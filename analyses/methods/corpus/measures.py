@@ -17,11 +17,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from analyses.methods.components import Component, components_of
-from analyses.methods.heads import pattern_at, visible_keys
+from analyses.methods.heads import (
+    AttentionName,
+    Attentions,
+    attentions_of,
+    pattern_at,
+    visible_keys,
+)
 from interp.cache import Cache
 from interp.errors import InvalidInput, shorten
 from interp.metrics import at_least_float32
-from interp.model import PAD, AttentionName, Attentions, Batch, Network, attentions_of
+from interp.model import PAD, Batch, Network
 from interp.points import Place, PlaceLike, Point
 
 BY = ("attention", "write")

@@ -1,4 +1,4 @@
-"""Behaviour of attention heads: averages of their weights, and prompts that reveal their roles."""
+"""Attention heads: which a model has, averages of their weights, prompts that reveal their roles."""
 
 from analyses.methods.heads.attention_averages import (
     entropy,
@@ -11,6 +11,12 @@ from analyses.methods.heads.attention_averages import (
     value_weights,
     visible_keys,
     written_norms,
+)
+from analyses.methods.heads.attentions import (
+    AttentionName,
+    Attentions,
+    attentions_of,
+    every_attention,
 )
 from analyses.methods.heads.query_averages import (
     BOS,
@@ -38,12 +44,16 @@ __all__ = [
     "SINKS",
     "VARIANCE",
     "WEIGHTINGS",
+    "AttentionName",
+    "Attentions",
     "AveragesOfLayers",
     "Classes",
     "Measured",
     "QueryAverages",
     "RepeatedRows",
+    "attentions_of",
     "entropy",
+    "every_attention",
     "mass",
     "mean_over_queries",
     "offsets_by_name",

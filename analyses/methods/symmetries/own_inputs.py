@@ -6,18 +6,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from analyses.methods.heads import Attentions, every_attention
 from analyses.methods.symmetries.orders import Order, in_order
 from interp.execution import run
-from interp.model import (
-    Attention,
-    Attentions,
-    Batch,
-    Context,
-    Matrix,
-    Network,
-    every_attention,
-    untouched,
-)
+from interp.model import Attention, Batch, Context, Matrix, Network, untouched
 from interp.points import Place, Point
 
 

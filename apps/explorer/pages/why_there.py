@@ -11,6 +11,7 @@ from math import nan
 
 import interp
 from analyses import AttentionPattern, ScoreTerms, explain_scores
+from analyses.methods.heads import attentions_of
 from analyses.results import PROBABILITIES, Result, Scale, counted, encoded, number
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.offered import model_of
@@ -22,7 +23,6 @@ from apps.explorer.validate import attention_of
 from apps.explorer.view import Head, View
 from apps.widget.pictures import table_view
 from interp.errors import InvalidInput
-from interp.model import attentions_of
 
 WHY_THERE, WRITERS, CHECK, KEYS = (
     *("why_there", "why_there_writers"),

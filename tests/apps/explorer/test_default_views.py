@@ -5,6 +5,7 @@ from architectures import covering
 
 import interp
 from analyses import Ablation
+from analyses.methods.heads import attentions_of
 from apps.explorer.default_views import (
     CORRUPT,
     EXAMPLES,
@@ -22,7 +23,6 @@ from apps.explorer.validate import attention_of, validated
 from apps.explorer.view import View
 from interp import metrics
 from interp.loading import bundled, load
-from interp.model.attentions import attentions_of
 
 SOME = ("python-4l", "rasp-reverse", "dates")
 """Models of each kind; the tests of the others are slow."""

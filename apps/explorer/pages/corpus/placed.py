@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import interp
 from analyses import HeadScan
+from analyses.methods.heads import attentions_of
 from analyses.results import counted, encoded, interval_text, number, places_of
 from apps.explorer.canvas import ViewData
 from apps.explorer.pages.corpus.measures import COLUMNS, Measure, measure, measures_of
 from apps.explorer.store import stored
 from apps.explorer.validate import attention_of
 from apps.explorer.view import Head, View
-from interp.model import attentions_of
 
 SCATTER, RANKING = "scatter", "ranking"
 """Ids of views."""

@@ -24,6 +24,7 @@ from analyses import (
 )
 from analyses.head_roles import has_roles
 from analyses.methods.components import METHODS
+from analyses.methods.heads import attentions_of
 from analyses.results import Result
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick, ViewData
@@ -52,7 +53,6 @@ from apps.explorer.validate import attention_of, heads_of, token_roles
 from apps.explorer.view import Head, View
 from apps.frame_table import table_of_frame
 from apps.widget.pictures import table_view
-from interp.model import attentions_of
 
 PATTERNS, WEIGHTED, ROLES, TEXTS, EDITED = "patterns", "weighted", "roles", "texts", "prediction"
 """Names of questions; a view requests the texts by their name."""

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from interp.errors import InvalidInput, shorten
-from interp.model.attention.attention import Attention
-from interp.model.network import Network
+from interp.model import Attention, Network
 from interp.points import Place, Point
 
 AttentionName = Literal["encoder", "decoder", "cross"]
