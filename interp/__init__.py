@@ -35,14 +35,14 @@ from interp.graph import computation_graph
 from interp.harvests import Harvest, HarvestEstimate, estimate_harvest, harvest
 from interp.kernels import packed, packing_gain
 from interp.linalg import LowRank
-from interp.loading import bundled, from_torch, load, load_towers
+from interp.loading import TwoTowers, bundled, from_torch, load, load_towers
 from interp.model import PAD
 from interp.points import Place, Point
 from interp.prompts import Template, bundled_prompts, iter_prompts, read_prompts, read_template
 from interp.sweeps import Interrupted, Sweep, estimate_sweep, sweep
 from interp.tensor_parallel import ShardedTransformer, parallel
 from interp.text import Tokenizer
-from interp.transformer import Transformer, TwoTowers
+from interp.transformer import Transformer
 from interp.zoo import card, history
 
 __version__ = versions()["interp"]

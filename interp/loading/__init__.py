@@ -37,6 +37,7 @@ from interp.loading.hub import (
     parse_name,
     published_files,
 )
+from interp.loading.joined_towers import EmbeddingAt, TwoTowers
 from interp.loading.live import is_live, load_live
 from interp.loading.ollama import ollama_file
 from interp.loading.packaged import PACKAGED, installed, packaged_file
@@ -50,7 +51,7 @@ from interp.loading.torch_transformer import from_torch
 from interp.loading.transformers_fields import TABLE
 from interp.loading.two_towers import load_folder_of_towers, load_live_towers, named
 from interp.model import DEFAULT
-from interp.transformer import CONFIG, Transformer, TwoTowers, save_folder, weights_file
+from interp.transformer import CONFIG, Transformer, save_folder, weights_file
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
 MODEL_FOLDER = Path(__file__).parent.parent / "zoo" / "models"
@@ -392,10 +393,12 @@ __all__ = [
     "TABLE",
     "UNBOUNDED",
     "WELL_KNOWN",
+    "EmbeddingAt",
     "GgufEntry",
     "SafetensorsSource",
     "Source",
     "StateDictSource",
+    "TwoTowers",
     "bundled",
     "check_weights",
     "damaged",

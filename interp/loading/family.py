@@ -12,8 +12,8 @@ from typing import Any
 from interp.config import Config
 from interp.errors import ModelLoadError, shorten
 from interp.loading.foreign_config import ForeignConfig
+from interp.loading.joined_towers import EmbeddingAt
 from interp.loading.weight import Table
-from interp.transformer import EmbeddingAt
 
 EVERY_FAMILY = (
     "architectures bos_token_id decoder_start_token_id eos_token_id id2label is_causal model_type "

@@ -21,6 +21,7 @@ from interp.loading.assemble import assemble
 from interp.loading.family import Family, TwoTowerFamily
 from interp.loading.folder import check_whole, errors_of, generation_of, read_config, tokenizer_of
 from interp.loading.foreign_config import ForeignConfig
+from interp.loading.joined_towers import EmbeddingAt, TwoTowers
 from interp.loading.known_fields import check_fields_beside_towers
 from interp.loading.live import (
     device_of,
@@ -36,7 +37,7 @@ from interp.loading.registry import two_tower_family_of
 from interp.loading.source import Source, StateDictSource, open_weights
 from interp.loading.special_tokens import as_tokenizer, set_tokenizer
 from interp.text import Tokenizer
-from interp.transformer import CONFIG, EmbeddingAt, Transformer, TwoTowers
+from interp.transformer import CONFIG, Transformer
 
 OF_TEXT = re.compile(r"text_(model|projection)\.")
 OF_IMAGE = re.compile(r"(vision_model|visual_projection)\.")

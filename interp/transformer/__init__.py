@@ -14,7 +14,6 @@ from interp.transformer.saving import (
 )
 from interp.transformer.text_network import TextNetwork
 from interp.transformer.transformer import Transformer
-from interp.transformer.two_towers import EmbeddingAt, TwoTowers
 
 __all__ = [
     "CHAT",
@@ -23,10 +22,8 @@ __all__ = [
     "STEPS",
     "TOKENIZER",
     "Chat",
-    "EmbeddingAt",
     "TextNetwork",
     "Transformer",
-    "TwoTowers",
     "save_folder",
     "save_step",
     "weights_file",

@@ -1,4 +1,4 @@
-"""Attention heads: which a model has, averages of their weights, prompts that reveal their roles."""
+"""Attention heads: which a model has, averages of their weights, prompts that reveal roles."""
 
 from analyses.methods.heads.attention_averages import (
     entropy,

@@ -20,6 +20,7 @@ from interp.config import (
 )
 from interp.loading.family import Family, TwoTowerFamily
 from interp.loading.foreign_config import ForeignConfig
+from interp.loading.joined_towers import EmbeddingAt
 from interp.loading.weight import (
     Table,
     attention_output,
@@ -30,7 +31,6 @@ from interp.loading.weight import (
     prefixed,
     separate_qkv,
 )
-from interp.transformer import EmbeddingAt
 
 TEXT: dict[str, Any] = {
     "vocab_size": 49408,

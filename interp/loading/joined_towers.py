@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.errors import InvalidTokens
 from interp.io import Table
 from interp.model import is_text
-from interp.transformer.transformer import Transformer
+from interp.transformer import Transformer
 
 EmbeddingAt = int | Literal["largest id", "last"]
 """The first token with this id, the (first) token with the largest id, or the last position."""
