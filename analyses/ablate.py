@@ -28,6 +28,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.methods.components import KINDS, Components, Replacements, Units, components_of
+from analyses.methods.finite import check_finite_weights
 from analyses.results import (
     FEWEST,
     HELPS,
@@ -67,7 +68,6 @@ from interp.io import cancellable
 from interp.metrics import Metric
 from interp.prompts import read_batches
 from interp.sweeps import check_options
-from interp.weights import check_finite_weights
 
 Groups = Mapping[str, str | Sequence[str]]
 """For each group name, the names of its components, or a single name."""

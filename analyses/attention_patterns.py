@@ -18,6 +18,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from analyses.methods.components import Replacements, components_named
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.heads import (
     AttentionName,
     Attentions,
@@ -34,7 +35,6 @@ from interp.execution import Provenance
 from interp.integers import as_seed, within
 from interp.model import Batch, ImageInput
 from interp.prompts import read_batches
-from interp.weights import check_finite_weights
 
 LONGEST_HOVER = 256
 """Longer prompts get no hover text in each cell, which would take megabytes."""

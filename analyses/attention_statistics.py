@@ -32,6 +32,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.heads import (
     BOS,
     DISTANCE,
@@ -77,7 +78,6 @@ from interp.integers import within
 from interp.io import Progress, as_progress
 from interp.model import Batch, tokens_first
 from interp.prompts import Pool, by_length, no_texts, pools_of
-from interp.weights import check_finite_weights
 
 NAMED = 3
 """The most heads that a conclusion names."""

@@ -29,6 +29,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from analyses.methods.finite import check_finite_weights
 from analyses.results import (
     Bars,
     Drawing,
@@ -63,7 +64,6 @@ from interp.integers import at_least
 from interp.model import Batch
 from interp.prompts import read_batches
 from interp.sweeps import check_options
-from interp.weights import check_finite_weights
 
 FIGURES = {
     "fvu": "FVU {:.3f}",

@@ -21,12 +21,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.methods.circuits import KINDS, head_pairs, rotates
+from analyses.methods.finite import check_finite_weights
 from analyses.results import Drawing, Heatmap, Progress, Result, counted, fixed, plotted
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import at_least, within
-from interp.weights import check_finite_weights
 
 READ = {"Q": "queries", "K": "keys", "V": "values"}
 

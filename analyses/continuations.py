@@ -25,6 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
+from analyses.methods.finite import check_finite_weights, naming_first_nan
 from analyses.results import (
     NONE,
     Drawing,
@@ -42,7 +43,6 @@ from interp.execution import (
     check_temperature,
     end_tokens,
     generate,
-    naming_first_nan,
     with_start,
 )
 from interp.integers import as_seed, at_least
@@ -50,7 +50,6 @@ from interp.io import as_progress
 from interp.metrics import at_least_float32, parts_of_rows
 from interp.model import PAD, Batch, unembedding_of
 from interp.prompts import read_batches
-from interp.weights import check_finite_weights
 
 MOST_STRIPS = 20
 """The most texts in a figure."""

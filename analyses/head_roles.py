@@ -36,6 +36,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.methods.circuits import streams_of_tokens
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.heads import (
     SINKS,
     RepeatedRows,
@@ -55,7 +56,6 @@ from interp.integers import as_seed, at_least
 from interp.io import Progress, as_progress
 from interp.metrics import at_least_float32, relative_rounding
 from interp.model import ImageInput, MaskedHead, Unembedding, whole_numbers
-from interp.weights import check_finite_weights
 from interp.zoo import trained_tokens
 
 LEAST = 0.1

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from analyses.methods.finite import check_finite_weights, check_no_nan
 from analyses.methods.lens import PlaceNames, TunedLens, decode, decoded_places, final_scale
 from analyses.results import (
     Drawing,
@@ -33,13 +34,12 @@ from analyses.results import (
 )
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
-from interp.execution import Provenance, check_no_nan
+from interp.execution import Provenance
 from interp.integers import within
 from interp.metrics import at_least_float32, divergence, parts_of_rows
 from interp.model import Batch, unembedding_of
 from interp.points import Point
 from interp.prompts import read_batches
-from interp.weights import check_finite_weights
 
 NORMS = ("recomputed", "final")
 

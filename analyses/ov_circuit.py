@@ -36,6 +36,7 @@ from analyses.methods.circuits import (
     strongest,
     top_tokens,
 )
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.heads import AttentionName
 from analyses.results import Drawing, Progress, Result, fixed, plotted, signed
 from interp import Transformer
@@ -43,7 +44,6 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.linalg import LowRank
-from interp.weights import check_finite_weights
 
 DRAWS = 8
 """Permutations that copying is compared with."""

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from analyses.methods.circuits import LOGITS, Written, next_writers, replaced
 from analyses.methods.components import Batches, aligned
+from analyses.methods.finite import check_finite_weights
 from analyses.results import (
     Drawing,
     Progress,
@@ -53,7 +54,6 @@ from interp.metrics import Metric, measure_prompts
 from interp.points import Point
 from interp.prompts import read_batches
 from interp.sweeps import check_options
-from interp.weights import check_finite_weights
 
 MODES = ("edge", "frozen heads")
 Names = Sequence[tuple[str, str]]

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from analyses.methods.circuits import replaced, run_circuits
 from analyses.methods.components import aligned
+from analyses.methods.finite import check_finite_weights
 from analyses.results import (
     Curve,
     Curves,
@@ -49,7 +50,6 @@ from interp.integers import as_seed, at_least
 from interp.io import ProgressLike
 from interp.metrics import Metric
 from interp.sweeps import check_options
-from interp.weights import check_finite_weights
 
 Scores = Mapping[tuple[str, str], float]
 """The effect of patching each edge, by the names of its writer and reader."""

@@ -35,6 +35,7 @@ from analyses.methods.circuits import (
     strongest,
     top_tokens,
 )
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.heads import AttentionName
 from analyses.results import Curve, Curves, Drawing, Progress, Result, fixed, plotted
 from interp import Transformer
@@ -42,7 +43,6 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import at_least, within
 from interp.linalg import LowRank
-from interp.weights import check_finite_weights
 
 COMPONENTS = 8
 """Singular vectors that are reported."""

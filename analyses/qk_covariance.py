@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from analyses.methods.finite import check_finite_weights, check_no_nan
 from analyses.methods.heads import RepeatedRows, attentions_of, repeated_rows, visible_keys
 from analyses.results import (
     Bars,
@@ -40,13 +41,12 @@ from analyses.results import (
 )
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
-from interp.execution import Provenance, check_no_nan
+from interp.execution import Provenance
 from interp.integers import as_seed, at_least, within
 from interp.metrics import at_least_float32
 from interp.model import Batch, ImageInput
 from interp.points import Place, Point
 from interp.prompts import read_batches
-from interp.weights import check_finite_weights
 from interp.zoo import trained_tokens
 
 QUERY_OF = {Point.K: Point.Q, Point.K_NORMALIZED: Point.Q_NORMALIZED, Point.ROT_K: Point.ROT_Q}

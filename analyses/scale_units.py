@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from analyses.methods.finite import check_finite_weights
 from analyses.results import (
     Bars,
     Drawing,
@@ -38,7 +39,6 @@ from interp.integers import at_least
 from interp.metrics import Position, as_position, columns_read
 from interp.model import MLP, Attention, Batch, Network
 from interp.points import Place, Point
-from interp.weights import check_finite_weights
 
 UNIT = re.compile(r"L(?P<layer>\d{1,4})((?P<letter>[NFH])(?P<index>\d{1,8})|MLP)@(?P<pos>\d{1,6})")
 """The name of a unit of a graph."""

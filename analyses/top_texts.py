@@ -34,13 +34,13 @@ from analyses.methods.corpus import (
     stream_corpus,
     strips,
 )
+from analyses.methods.finite import check_finite_weights
 from analyses.results import Curve, Curves, Drawing, Progress, Result, number, plotted, token_strips
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.points import PlaceLike
-from interp.weights import check_finite_weights
 
 ENDS = ("highest", "lowest")
 LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999)

@@ -37,6 +37,7 @@ from analyses.methods.attribution import (
 )
 from analyses.methods.circuits import written
 from analyses.methods.components import Batches, aligned
+from analyses.methods.finite import check_finite_weights, naming_first_nan
 from analyses.results import (
     Drawing,
     Progress,
@@ -58,13 +59,12 @@ from analyses.results import (
 from interp import Sweep, Transformer, computation_graph, sweep
 from interp.edits import Edge, Edit, Selection
 from interp.errors import InvalidInput, shorten
-from interp.execution import Provenance, naming_first_nan
+from interp.execution import Provenance
 from interp.graph import Graph
 from interp.integers import as_seed, at_least
 from interp.io import TensorData, cancellable
 from interp.metrics import Metric, measure_prompts
 from interp.sweeps import check_options
-from interp.weights import check_finite_weights
 
 METHODS = (*RULES, "exact")
 INCOMPLETE = 0.05

@@ -26,6 +26,7 @@ from torch import Tensor
 from analyses.attribute_nodes.nodes import NodeRuns, nodes_of
 from analyses.methods.attribution import Agreement, cells_to_check, checked_frame
 from analyses.methods.components import aligned, position_labels
+from analyses.methods.finite import check_finite_weights
 from analyses.results import (
     Drawing,
     Heatmap,
@@ -52,7 +53,6 @@ from interp.io import cancellable
 from interp.metrics import Metric
 from interp.model import Batch, tokens_first
 from interp.sweeps import check_options
-from interp.weights import check_finite_weights
 
 METHODS = ("atp", "atp*", "exact")
 ROWS = 16

@@ -19,11 +19,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.methods.components import gradient_at
+from analyses.methods.finite import check_no_nan
 from interp import edits
 from interp.cache import Cache
 from interp.edits import Edit
 from interp.errors import InvalidInput
-from interp.execution import check_no_nan, run
+from interp.execution import run
 from interp.metrics import Metric
 from interp.model import Attention, Batch, Network
 from interp.points import Place

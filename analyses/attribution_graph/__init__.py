@@ -47,6 +47,7 @@ from analyses.attribution_graph.nodes import LETTERS, GraphNode, Placed, nodes_o
 from analyses.attribution_graph.promoted import with_promoted
 from analyses.attribution_graph.rows import Readers
 from analyses.methods.attribution import logit_direction, unembedding_of
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.frozen import FrozenModel, check_linear_once_frozen
 from analyses.results import (
     Network,
@@ -70,7 +71,6 @@ from interp.io import as_progress, cancellable, return_freed_memory
 from interp.metrics import Position, as_position, at_least_float32, columns_read
 from interp.model import Batch
 from interp.sweeps import check_options
-from interp.weights import check_finite_weights
 
 __all__ = [
     "AttributionGraph",

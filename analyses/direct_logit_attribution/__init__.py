@@ -27,6 +27,7 @@ from torch import Tensor
 
 from analyses.direct_logit_attribution.attributed_logits import BY, attribute_logits
 from analyses.methods.attribution import Part
+from analyses.methods.finite import check_finite_weights
 from analyses.results import (
     Bars,
     Drawing,
@@ -59,7 +60,6 @@ from interp.integers import as_seed, at_least, within
 from interp.metrics import Position, as_position, columns_read
 from interp.model import Batch, unembedding_of
 from interp.prompts import read_batches
-from interp.weights import check_finite_weights
 
 SHOWN = 30
 """The most bars, or heads, of a figure."""

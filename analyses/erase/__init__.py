@@ -28,6 +28,7 @@ from torch.nn.functional import one_hot
 
 from analyses.erase.erasure import ERASURES
 from analyses.methods.components import Labelled, labelled_activations, place_cells
+from analyses.methods.finite import check_finite_weights
 from analyses.results import (
     Curve,
     Curves,
@@ -58,7 +59,6 @@ from interp.io import cancellable
 from interp.metrics import Metric, relative_rounding
 from interp.points import Place
 from interp.sweeps import check_options
-from interp.weights import check_finite_weights
 
 DRAWS = 5
 """Random orders of the labels."""

@@ -38,6 +38,7 @@ from analyses.head_roles import HeadRoles
 from analyses.methods.attribution import TOLERANCE
 from analyses.methods.circuits import LOGITS, Names, run_circuits, strongest_paths, written
 from analyses.methods.components import aligned
+from analyses.methods.finite import check_finite_weights
 from analyses.results import (
     NONE,
     Drawing,
@@ -57,7 +58,6 @@ from interp.graph import Graph
 from interp.integers import at_least
 from interp.io import ProgressLike
 from interp.metrics import Metric
-from interp.weights import check_finite_weights
 
 FAITHFUL = 0.8
 """The least faithfulness of a circuit that explains the answer."""

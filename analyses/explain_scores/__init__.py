@@ -49,6 +49,7 @@ from analyses.explain_scores.feature_score_terms import FeatureScoreTerms, pair_
 from analyses.explain_scores.removed import Removal, RemovedPairs
 from analyses.explain_scores.score_terms import ScoreTerms
 from analyses.methods.attribution import Head, not_read
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.heads import AttentionName
 from analyses.results import counted
 from interp import Transformer
@@ -57,7 +58,6 @@ from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.model import Batch, ImageInput
 from interp.prompts import read_batches
-from interp.weights import check_finite_weights
 
 Explained = Sequence[PromptTerms] | Sequence[PromptVectors]
 """The prompts that have cells."""

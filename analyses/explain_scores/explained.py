@@ -10,8 +10,9 @@ from torch import Tensor
 
 from analyses.explain_scores.cells import Cell, Choice
 from analyses.methods.attribution import Head, Part, PromptScores, Split, Vectors
+from analyses.methods.finite import check_no_nan
 from interp.edits import Edit
-from interp.execution import check_no_nan, run
+from interp.execution import run
 from interp.model import Batch
 
 ROWS = 16

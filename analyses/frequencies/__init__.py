@@ -27,6 +27,7 @@ from torch import Tensor
 
 from analyses.frequencies.residues import over_residues, residue_prompts
 from analyses.methods.components import components_of
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.fourier import frequency_shares, joint_shares
 from analyses.results import Curve, Curves, Drawing, Result, percent, rounding
 from interp import Transformer
@@ -36,7 +37,6 @@ from interp.integers import as_seed, integer
 from interp.metrics import required_columns
 from interp.model import ImageInput, unembedding_of, whole_numbers
 from interp.points import Place, Point
-from interp.weights import check_finite_weights
 from interp.zoo import trained_tokens
 
 TUNED = 0.85

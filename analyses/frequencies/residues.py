@@ -11,8 +11,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from analyses.methods.finite import check_no_nan
 from interp.errors import InvalidInput, shorten
-from interp.execution import check_no_nan, run
+from interp.execution import run
 from interp.metrics import at_position
 from interp.model import Network
 from interp.points import Place

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from analyses.head_cell.computed import labels_of, parts_of, row_of, tokens_of
 from analyses.methods.attribution import Head, PromptScores
+from analyses.methods.finite import check_finite_weights, check_no_nan
 from analyses.methods.heads import AttentionName
 from analyses.results import (
     Bars,
@@ -38,10 +39,9 @@ from analyses.results import (
 )
 from interp import Transformer, run
 from interp.errors import InvalidInput
-from interp.execution import Provenance, check_no_nan
+from interp.execution import Provenance
 from interp.integers import as_integer, at_least
 from interp.metrics import at_least_float32
-from interp.weights import check_finite_weights
 
 TOP = 6
 """Tokens that are named on each side, unless ``top`` says otherwise."""

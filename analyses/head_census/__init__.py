@@ -47,6 +47,7 @@ from analyses.head_census import (
 )
 from analyses.head_census.kinds import Case, Family, Kind, Measured, NotShown, Scores
 from analyses.head_roles import BACKGROUND
+from analyses.methods.finite import check_finite_weights
 from analyses.results import (
     FEWEST,
     LEVEL,
@@ -68,7 +69,6 @@ from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.io import Progress, as_progress
 from interp.text import Prompt
-from interp.weights import check_finite_weights
 
 FAMILIES: dict[str, Family] = {
     family.name: family

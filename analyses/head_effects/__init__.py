@@ -45,6 +45,7 @@ from analyses.direct_logit_attribution import DirectLogitAttribution, direct_log
 from analyses.head_effects.answer_attention import CLASSES, AnswerAttention, attention_at_answer
 from analyses.head_effects.labels import RULES, Evidence, label_of
 from analyses.methods.components import check_method
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.heads import attentions_of
 from analyses.results import (
     FEWEST,
@@ -81,7 +82,6 @@ from interp.io import cancellable
 from interp.metrics import Position, as_position, columns_read, logit_diff
 from interp.prompts import read_batches
 from interp.sweeps import check_options
-from interp.weights import check_finite_weights
 
 LEAST_SHARE = 0.1
 """The amount by which attention to a class must exceed uniform attention, on average."""

@@ -26,6 +26,7 @@ from torch import Tensor
 from analyses.head_loadings.carried import Carried, FrozenStack, SourcePart
 from analyses.head_loadings.reader import Reader
 from analyses.methods.attribution import StreamWalk
+from analyses.methods.finite import check_finite_weights
 from analyses.results import (
     Bars,
     Drawing,
@@ -49,7 +50,6 @@ from interp.integers import at_least
 from interp.metrics import as_position, columns_read
 from interp.model import Batch
 from interp.prompts import read_batches
-from interp.weights import check_finite_weights
 
 BYPASS = "bypass"
 Loadings = dict[str, Float[Tensor, " prompt"]]

@@ -38,6 +38,7 @@ from analyses.methods.corpus import (
     stream_corpus,
     strips,
 )
+from analyses.methods.finite import check_finite_weights
 from analyses.neurons.direct_effects import largest_effects, writes_logits
 from analyses.neurons.neuron_ablation import NeuronAblation, ablate_neurons
 from analyses.neurons.neuron_terms import (
@@ -69,7 +70,6 @@ from interp.integers import as_integer, as_seed, at_least, within
 from interp.metrics import Metric
 from interp.prompts import rows_of
 from interp.sweeps import check_options
-from interp.weights import check_finite_weights
 
 LEVELS = (0.5, 0.9, 0.99, 0.999)
 """The shares of tokens at which quantiles are reported."""

@@ -32,6 +32,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.symmetries import HEAD, KINDS, LAYER, MODEL
 from analyses.order_sensitivity.order_variants import (
     BAG,
@@ -63,7 +64,6 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.prompts import read_batches
-from interp.weights import check_finite_weights
 
 TOGETHER = "both together"
 BY = (MASK, POSITIONS, BOTH, TOGETHER)

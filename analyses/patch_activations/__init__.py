@@ -27,6 +27,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.methods.components import Recorded, aligned, places_of, position_labels
+from analyses.methods.finite import check_finite_weights, naming_first_nan
 from analyses.patch_activations.cells import AXES, cell_columns, edits_of_cells, shape_of
 from analyses.patch_activations.estimates import first_order_changes, largest_cells
 from analyses.results import (
@@ -50,12 +51,11 @@ from analyses.results import (
 )
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput, shorten
-from interp.execution import Provenance, naming_first_nan
+from interp.execution import Provenance
 from interp.integers import at_least
 from interp.io import cancellable
 from interp.metrics import Loss, Metric
 from interp.sweeps import check_options
-from interp.weights import check_finite_weights
 
 VERBS = {"denoise": "restores", "noise": "removes"}
 """What patching does to the difference, by direction."""

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.symmetries import HEAD
 from analyses.permutation_covariance.check import SymmetryCheck
 from analyses.permutation_covariance.checks import check_symmetries
@@ -32,7 +33,6 @@ from analyses.results import Drawing, Heatmap, Result
 from interp import Transformer
 from interp.execution import Provenance
 from interp.integers import as_seed
-from interp.weights import check_finite_weights
 
 DIGITS = 16.0
 """Digits of a float64; the end of the figure's scale."""

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
+from analyses.methods.finite import check_finite_weights
 from analyses.positions.position_schemes import Scheme, schemes_of_attention
 from analyses.positions.position_tables import TableScheme, scheme_of_embedding
 from analyses.results import Curve, Curves, Drawing, Heatmap, Result, plotted
@@ -33,7 +34,6 @@ from interp.errors import InvalidInput
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least, within
 from interp.model import PositionEmbedding, PositionScheme, Stack
-from interp.weights import check_finite_weights
 
 SHOWN = 4
 """Layers that are named one by one."""

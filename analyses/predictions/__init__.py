@@ -25,6 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.methods.components import Replacements, components_named
+from analyses.methods.finite import check_finite_weights
 from analyses.predictions.compared_predictions import ComparedPredictions, hidden_tokens
 from analyses.results import (
     Drawing,
@@ -44,7 +45,6 @@ from interp.integers import as_seed, at_least
 from interp.metrics import Position, as_position, columns_read
 from interp.model import PAD, Batch, unembedding_of
 from interp.prompts import read_batches
-from interp.weights import check_finite_weights
 
 RUNS = ("plain", "ablated")
 """The runs of a result, the second only if something was ablated."""

@@ -9,10 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
+from analyses.methods.finite import check_no_nan
 from interp.config import Config
 from interp.edits import Edit, for_rows
 from interp.errors import InvalidInput, shorten
-from interp.execution import check_no_nan, run
+from interp.execution import run
 from interp.metrics import (
     NO_MASK_TOKEN,
     at_least_float32,

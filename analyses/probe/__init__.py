@@ -31,6 +31,7 @@ from analyses.methods.components import (
     labels_of,
     place_cells,
 )
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.ridge import random_folds
 from analyses.probe.classifiers import CLASSIFIERS, held_out_correct
 from analyses.results import (
@@ -49,7 +50,6 @@ from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.execution import Provenance
 from interp.integers import as_integer, as_seed
 from interp.model import whole_numbers
-from interp.weights import check_finite_weights
 
 DRAWS = 20
 """Random orders of the labels; fewer than 19 could never give p ≤ 0.05."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from analyses.methods.corpus import texts_of
+from analyses.methods.finite import check_finite_weights
 from analyses.scan_heads.assemble import head_scan
 from analyses.scan_heads.corpus_pass import CorpusPass, check_memory, planned
 from analyses.scan_heads.effects import check_effects
@@ -21,7 +22,6 @@ from interp.execution import size_of
 from interp.integers import at_least
 from interp.io import ProgressLike, as_progress
 from interp.prompts import no_texts, pools_of
-from interp.weights import check_finite_weights
 
 FEW = 16
 """Number of texts by which a scan is estimated."""

@@ -32,6 +32,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.methods.components import Component, Replacements, components_named
+from analyses.methods.finite import check_finite_weights, naming_first_nan
 from analyses.results import (
     Curve,
     Curves,
@@ -54,14 +55,13 @@ from analyses.steer.steering import (
 from interp import Transformer, run
 from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
-from interp.execution import Provenance, check_temperature, naming_first_nan, with_start
+from interp.execution import Provenance, check_temperature, with_start
 from interp.integers import as_seed, at_least, integer
 from interp.io import as_progress
 from interp.metrics import at_least_float32
 from interp.model import PAD, Batch
 from interp.points import Place, Point
 from interp.prompts import read_batches
-from interp.weights import check_finite_weights
 
 SHOWN = 3
 """The most prompts whose texts a summary shows."""

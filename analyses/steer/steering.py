@@ -17,10 +17,11 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from analyses.methods.attribution import all_outputs
 from analyses.methods.components import components_of
+from analyses.methods.finite import check_no_nan
 from interp import edits
 from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
-from interp.execution import check_no_nan, generate, run
+from interp.execution import generate, run
 from interp.integers import within
 from interp.metrics import at_least_float32, at_position, divergence, required_columns
 from interp.model import PAD, Batch, Network

@@ -37,6 +37,7 @@ from analyses.methods.attribution import (
     Agreement,
     cells_to_check,
 )
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.frozen import check_linear_once_frozen
 from analyses.results import (
     Network,
@@ -71,7 +72,6 @@ from interp.io import as_progress, cancellable
 from interp.metrics import Metric, Position, as_position, columns_read, logit, logit_diff
 from interp.prompts import read_batches
 from interp.sweeps import check_options
-from interp.weights import check_finite_weights
 
 DRAWN = 30
 """The most edges that a figure draws at first."""

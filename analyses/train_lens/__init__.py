@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.methods.finite import check_finite_weights
 from analyses.methods.lens import TunedLens
 from analyses.results import (
     Curve,
@@ -48,7 +49,6 @@ from analyses.train_lens.training import (
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
-from interp.weights import check_finite_weights
 
 HELD_OUT, MOST_HELD_OUT = 5, 32
 """One in this many prompts is held out by default, and the most that are."""

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from analyses.methods.finite import check_forward
 from analyses.methods.lens import decode, decoded_places
 from interp import Harvest
-from interp.execution import Provenance, check_forward, run
+from interp.execution import Provenance, run
 from interp.model import Batch, Network
 from interp.prompts import read_batches
 from interp.transformer import TextNetwork

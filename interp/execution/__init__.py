@@ -1,7 +1,7 @@
 """Planning, executing and recording a run; text generation; provenance."""
 
 from interp.execution.estimate import Estimate, LiveBytes, Shapes, estimate, given_to
-from interp.execution.first_nan import check_forward, check_no_nan, first_nan, naming_first_nan
+from interp.execution.first_nan import first_nan
 from interp.execution.free_bytes import fix_free_bytes, free_bytes, measured_free_bytes, size_of
 from interp.execution.generate import (
     check_can_continue,
@@ -36,8 +36,6 @@ __all__ = [
     "Start",
     "as_edits",
     "check_can_continue",
-    "check_forward",
-    "check_no_nan",
     "check_temperature",
     "device_name",
     "end_tokens",
@@ -49,7 +47,6 @@ __all__ = [
     "given_to",
     "logits_of",
     "measured_free_bytes",
-    "naming_first_nan",
     "operations_of_forward",
     "place_edits",
     "precision",

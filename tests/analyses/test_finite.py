@@ -9,10 +9,9 @@ from declared import Declared, declarations
 from declared.small import CLEAN, MODEL
 
 from analyses import steer
+from analyses.methods.finite import check_finite_weights, naming_first_nan
 from interp import InterpError, LowRank, Transformer
 from interp.errors import InvalidInput, NotANumber
-from interp.execution.first_nan import naming_first_nan
-from interp.weights.finite import check_finite_weights
 
 OF_A_MODEL = [
     declared

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import interp.weights.hash as hashing
+from analyses.methods.finite import check_finite_weights
 from interp.errors import InvalidInput
 from interp.loading import load
-from interp.weights import assume_constant_weights, check_finite_weights, weight_hash
+from interp.weights import assume_constant_weights, weight_hash
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.methods.finite import check_no_nan
 from interp.edits import term_of
 from interp.errors import InvalidInput, shorten
-from interp.execution import check_no_nan, run
+from interp.execution import run
 from interp.graph import Writer, computation_graph
 from interp.metrics import at_least_float32
 from interp.model import Batch, Network

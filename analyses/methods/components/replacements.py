@@ -34,11 +34,12 @@ from analyses.methods.components.gathered import (
     ResampledPatterns,
 )
 from analyses.methods.components.replaced_values import ReplacedValues
+from analyses.methods.finite import check_no_nan
 from interp import edits
 from interp.cache import Cache
 from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
-from interp.execution import Provenance, check_no_nan, run
+from interp.execution import Provenance, run
 from interp.io import ComputedRows
 from interp.metrics import Metric, measure, parts_of_rows
 from interp.model import Batch, Network

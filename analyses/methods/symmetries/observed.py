@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from analyses.methods.finite import check_no_nan
 from analyses.methods.heads import every_attention
 from analyses.methods.symmetries.own_inputs import layer_ends
-from interp.execution import check_no_nan, run
+from interp.execution import run
 from interp.model import Batch, Network
 
 PATTERN, OUTPUT = "pattern", "output"
