@@ -29,7 +29,8 @@ from benchmarks.table import write_between
 from interp import edits
 from interp.edits import Edit
 from interp.execution import processor
-from interp.metrics import Metric, logit_diff_of_prompts
+from interp.metrics import Metric
+from interp.prompts import logit_diff_of_prompts
 
 MARKERS = ("<!-- figures of sweeps of a real model -->", "<!-- end of sweeps of a real model -->")
 N_PAIRS, N_TIMED, N_CELLS, ROUNDS, ROWS = 32, 2, 10, 2, 512

@@ -9,7 +9,7 @@ import interp
 from analyses.methods.components.minimal_pairs import SHOWN, aligned, aligned_prompts
 from interp import PAD, metrics
 from interp.errors import InvalidInput
-from interp.prompts.prompts import Prompt
+from interp.prompts import Prompt
 
 GPT2, TYPED, PAIR = build("gpt2"), build("bert-types"), build("t5")
 ROWS = [torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])]

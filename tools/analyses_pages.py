@@ -152,7 +152,7 @@ class Example:
     @property
     def code(self) -> str:
         """The code, which imports, loads, calls the analysis, and prints the summary."""
-        of_metric = "from interp.metrics import logit_diff_of_prompts"
+        of_metric = "from interp.prompts import logit_diff_of_prompts"
         imports = ["import analyses", "import interp"]
         body = [self.first, f"result = {self.call}", "print(result.summary())"]
         if "logit_diff_of_prompts" in "".join(body):

@@ -28,9 +28,8 @@ import torch
 from analyses.methods.components import aligned_prompts
 from interp.io import write_text_whole
 from interp.loading import load
-from interp.metrics import Accuracy, logit_diff_of_prompts
-from interp.prompts import PROMPT_FOLDER
-from interp.text import FIELDS, Prompt
+from interp.metrics import Accuracy
+from interp.prompts import FIELDS, PROMPT_FOLDER, Prompt, logit_diff_of_prompts
 from interp.transformer import Transformer
 from training.calendar import FORMATS, WrittenDate
 from training.rasp.program import Program

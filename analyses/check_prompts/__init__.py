@@ -23,7 +23,7 @@ from analyses.check_prompts.prompt_problems import LENGTH, LengthOf, Problem, pr
 from interp.errors import InvalidInput
 from interp.io import Table
 from interp.metrics import Accuracy, LogitDiff, measure_stream
-from interp.text import FIELDS, Prompt
+from interp.prompts import FIELDS, Prompt
 from interp.transformer import TextNetwork
 
 MOST_PROBLEMS = 1000

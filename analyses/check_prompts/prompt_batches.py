@@ -7,8 +7,7 @@ from itertools import islice
 from interp.errors import InvalidInput, InvalidTokens
 from interp.integers import at_least
 from interp.model import Batch
-from interp.prompts import Pool, rows_of
-from interp.text import Prompt
+from interp.prompts import Pool, Prompt, rows_of
 from interp.transformer import TextNetwork
 
 POOL, ROWS = 1024, 64

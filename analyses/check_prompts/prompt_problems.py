@@ -7,7 +7,7 @@ from typing import NamedTuple
 from analyses.methods.components import aligned_prompts
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.model import TokenInput
-from interp.text import Prompt
+from interp.prompts import Prompt
 from interp.transformer import TextNetwork
 
 LENGTH = "length"

@@ -68,7 +68,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.io import Progress, as_progress
-from interp.text import Prompt
+from interp.prompts import Prompt
 
 FAMILIES: dict[str, Family] = {
     family.name: family

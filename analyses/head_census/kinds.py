@@ -21,7 +21,7 @@ from interp import Transformer
 from interp.errors import InvalidTokens
 from interp.metrics import Metric
 from interp.model import Batch
-from interp.text import Prompt
+from interp.prompts import Prompt
 from interp.zoo import trained_tokens
 
 Scores = Float[Tensor, "layer head sample"]

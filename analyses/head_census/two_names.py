@@ -29,8 +29,9 @@ from analyses.head_census.kinds import Case, Family, Kind, Measured, NotShown, T
 from analyses.head_effects import head_effects
 from analyses.methods.heads import attentions_of, pattern_at, uniform_weights, visible_keys
 from interp import run
-from interp.metrics import LogitDiff, columns_read, logit_diff_of_prompts
+from interp.metrics import LogitDiff, columns_read
 from interp.model import Batch
+from interp.prompts import logit_diff_of_prompts
 
 PAPER = 'Wang et al. 2022, "Interpretability in the Wild"'
 NAME_MOVER = Kind("name-mover", "direct effect on IO's logit", PAPER, "logits")

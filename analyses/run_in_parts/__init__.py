@@ -44,8 +44,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import at_least
 from interp.io import as_path, as_progress
-from interp.prompts import is_dataset
-from interp.text import Prompt
+from interp.prompts import Prompt, is_dataset
 
 MOST_BARS = 40
 """The most cells that a bar chart shows."""

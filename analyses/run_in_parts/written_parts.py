@@ -17,7 +17,7 @@ from analyses.run_in_parts.computed import Computed, Numbers
 from interp.errors import InvalidInput, OutOfResources, reason
 from interp.io import UNREADABLE, build, read_json, write_text_whole, write_whole
 from interp.metrics import relative_rounding
-from interp.text import Prompt
+from interp.prompts import Prompt
 
 INDEX = "_parts.json"
 """The name of the index; pandas and pyarrow ignore files that begin with ``_``."""

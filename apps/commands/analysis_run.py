@@ -29,6 +29,8 @@ from interp.execution import OperationLog
 from interp.io import as_progress
 from interp.loading import AUTO, kernel_of
 from interp.prompts import (
+    ChatRenderer,
+    Prompt,
     PromptFile,
     bundled_prompts,
     iter_prompts,
@@ -37,7 +39,7 @@ from interp.prompts import (
     sha256_of_prompts,
 )
 from interp.sweeps import Budget
-from interp.text import ChatRenderer, Prompt, visible
+from interp.text import visible
 
 METRICS_READ = {
     LOGIT_DIFF: ("target", "distractor"),

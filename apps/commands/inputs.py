@@ -12,16 +12,14 @@ from analyses.methods.components import Batches, aligned_prompts
 from analyses.results import Progress, Result
 from apps.defaults import LOGIT_DIFF, MASKED_LOSS
 from interp.errors import InvalidInput
-from interp.metrics import (
-    Metric,
-    logit,
+from interp.metrics import Metric, logit, prob
+from interp.prompts import (
+    Prompt,
     logit_diff_of_prompts,
     masked_loss_of_targets,
-    prob,
+    read_prompt_file,
     tokens_of_prompts,
 )
-from interp.prompts import read_prompt_file
-from interp.text import Prompt
 
 
 class OptionWithoutEffect(InvalidInput):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from analyses.check_prompts import PromptCheck
-    from interp.text import Prompt
+    from interp.prompts import Prompt
 
 SUFFIX = ".jsonl"
 """The extension of an output file."""
@@ -39,8 +39,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with all proble
 
 def list_sets() -> None:
     """List the bundled prompt sets."""
-    from interp.prompts import bundled_prompts, read_prompts  # noqa: PLC0415 - imports torch
-    from interp.text import FIELDS  # noqa: PLC0415 - imports torch
+    from interp.prompts import FIELDS, bundled_prompts, read_prompts  # noqa: PLC0415 - imports torch
 
     rows: list[tuple[str, str, str]] = []
     for name in bundled_prompts():

@@ -14,8 +14,7 @@ from apps.explorer.offered import model_of, source_of
 from apps.explorer.view import Head, View
 from interp.errors import InterpError, InvalidInput
 from interp.loading import AT_STEP
-from interp.prompts import read_prompts
-from interp.text import Prompt
+from interp.prompts import Prompt, read_prompts
 
 EXAMPLES = "examples"
 """The name of the model's own prompt set, in the field ``prompts`` of a view."""

@@ -16,7 +16,8 @@ from apps.explorer.suggested import with_suggestions
 from apps.explorer.validate import has_chat, within_context
 from apps.explorer.view import ANSWERED, MAX_TEXT, View
 from interp.loading import AT_STEP
-from interp.text import Prompt, visible
+from interp.prompts import Prompt
+from interp.text import visible
 
 MAX_LABEL = 60
 """Largest number of characters of an example in the list."""

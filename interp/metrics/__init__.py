@@ -64,7 +64,6 @@ from interp.metrics.position import (
     required_columns,
     row_targets,
 )
-from interp.metrics.prompts import logit_diff_of_prompts, masked_loss_of_targets, tokens_of_prompts
 
 __all__ = [
     "KINDS",
@@ -96,10 +95,8 @@ __all__ = [
     "kl",
     "logit",
     "logit_diff",
-    "logit_diff_of_prompts",
     "loss",
     "masked_loss",
-    "masked_loss_of_targets",
     "measure",
     "measure_prompts",
     "measure_stream",
@@ -111,7 +108,6 @@ __all__ = [
     "relative_rounding",
     "required_columns",
     "row_targets",
-    "tokens_of_prompts",
     "with_ids",
 ]
 

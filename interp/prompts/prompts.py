@@ -20,10 +20,10 @@ from pathlib import Path
 from interp.errors import InvalidInput, reason, shorten
 from interp.io import UNREADABLE, is_folder, open_regular, read_file_or_pipe
 from interp.prompts.bundled import bundled_prompts, path_of_prompts
+from interp.prompts.prompt import FIELDS, MESSAGES, ChatRenderer, Prompt, prompt_of, with_texts
 from interp.prompts.record import Record
 from interp.prompts.records import records_of, records_of_bytes
 from interp.prompts.saved_dataset import OBJECT, is_dataset
-from interp.text import FIELDS, MESSAGES, ChatRenderer, Prompt, prompt_of, with_texts
 
 MAX_BYTES = 2**26
 MAX_PROMPTS = 100_000

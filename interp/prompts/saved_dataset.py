@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from interp.errors import InterpError, InvalidInput, first_line
+from interp.prompts.prompt import FIELDS, MESSAGES
 from interp.prompts.record import Record
 from interp.prompts.tables import columns_read
-from interp.text import FIELDS, MESSAGES
 
 OBJECT = "dataset"
 """The name, in sources and messages, of a dataset that is given as an object."""

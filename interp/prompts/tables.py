@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from interp.errors import InterpError, InvalidInput, first_line, shorten
 from interp.prompts.lines import OpenFile, lines_of
 from interp.prompts.parquet_pages import largest_page
+from interp.prompts.prompt import FIELDS
 from interp.prompts.record import Record
-from interp.text import FIELDS
 
 if TYPE_CHECKING:
     import _csv

@@ -15,6 +15,7 @@ from random import Random
 from interp.errors import InvalidInput
 from interp.integers import at_least, integer
 from interp.prompts.balanced import Drawn, balanced_rows, count_rows
+from interp.prompts.prompt import FIELDS, Prompt, prompt_of
 from interp.prompts.template_parts import (
     Entry,
     Pieces,
@@ -24,7 +25,6 @@ from interp.prompts.template_parts import (
     lists_of_slots,
     variants_of,
 )
-from interp.text import FIELDS, Prompt, prompt_of
 
 MAX_BY_DEFAULT = 1000
 """Maximum number of fillings for which ``n`` may be left out; all of them are then used."""

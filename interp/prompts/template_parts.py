@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from interp.errors import InvalidInput, nearest, shorten
 from interp.integers import at_least, integer
-from interp.text import FIELDS
+from interp.prompts.prompt import FIELDS
 
 Entry = str | Mapping[str, str]
 """A slot is filled with a text, or with a record of texts by name."""

@@ -13,9 +13,9 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.io import Progress, is_file
 from interp.model import PAD, Batch, TokenInput, is_text
+from interp.prompts.prompt import with_texts
 from interp.prompts.records import READERS, records_of
 from interp.prompts.saved_dataset import is_dataset
-from interp.text import with_texts
 from interp.transformer import TextNetwork
 
 SUFFIXES = (".txt", *READERS)

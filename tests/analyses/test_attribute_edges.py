@@ -28,7 +28,7 @@ from analyses.results import plotly_figure
 from analyses.results.edge_table import DRAWN, MOST_IN_A_HEATMAP, edge_drawing
 from interp import edits, metrics, run
 from interp.errors import InvalidInput
-from interp.metrics.prompts import logit_diff_of_prompts
+from interp.prompts import logit_diff_of_prompts
 
 RASP = ("rasp-duplicates", "rasp-fraction", "rasp-histogram", "rasp-reverse")
 

@@ -38,7 +38,7 @@ from analyses.methods.components.minimal_pairs import aligned_prompts
 from interp import Config, MLPConfig, StackConfig, Transformer, edits, metrics, run
 from interp.edits import Edit
 from interp.errors import InvalidInput
-from interp.metrics.prompts import logit_diff_of_prompts
+from interp.prompts import logit_diff_of_prompts
 
 METRIC = metrics.logit_diff(1, 2)
 WRITES = ("attn_out", "mlp_out")

@@ -14,7 +14,7 @@ from analyses.methods.components.patching import Recorded
 from interp import Interrupted, edits, metrics, run
 from interp.errors import InvalidInput, UnknownPlace
 from interp.metrics import at_position
-from interp.metrics.prompts import logit_diff_of_prompts
+from interp.prompts import logit_diff_of_prompts
 
 METRIC = metrics.logit_diff(3, 5)
 NAMES = ["gpt2", "llama", "gptj", "gemma2", "opt-post", "bert", "attention-pair"]

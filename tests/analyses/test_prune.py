@@ -22,7 +22,7 @@ from analyses import patch_paths, prune, run_circuits
 from analyses.methods.circuits.written import written
 from interp import computation_graph, load, metrics, read_prompts, run
 from interp.errors import InvalidInput
-from interp.metrics.prompts import logit_diff_of_prompts
+from interp.prompts import logit_diff_of_prompts
 
 METRIC = metrics.logit_diff(1, 2)
 MODEL = build("gpt2")

@@ -9,8 +9,7 @@ import torch
 import interp
 from analyses.check_prompts.prompt_batches import prompts_by_length
 from interp.errors import InvalidInput, InvalidTokens
-from interp.prompts import pools_of
-from interp.text.prompt import Prompt
+from interp.prompts import Prompt, pools_of
 
 LENGTHS = [5, 1, 9, 3, 7, 2, 8, 4, 6, 10]
 

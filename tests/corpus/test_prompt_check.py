@@ -12,8 +12,7 @@ import analyses
 import interp
 from analyses.methods.components.minimal_pairs import aligned_prompts
 from interp.errors import InvalidInput
-from interp.metrics.prompts import logit_diff_of_prompts
-from interp.text.prompt import Prompt
+from interp.prompts import Prompt, logit_diff_of_prompts
 
 GOOD = Prompt("abcab", "c", "b", "good:1", corrupt="abdab")
 

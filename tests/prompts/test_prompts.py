@@ -5,7 +5,7 @@ from tables import each
 
 import interp
 from interp.errors import InvalidInput
-from interp.metrics.prompts import logit_diff_of_prompts
+from interp.prompts import logit_diff_of_prompts
 from interp.prompts.prompts import MAX_BYTES, MAX_PROMPTS, read_prompts
 
 

@@ -9,7 +9,7 @@ import pytest
 from analyses import explain
 from analyses.explain import FAITHFUL
 from interp import card, load, read_prompts
-from interp.metrics.prompts import logit_diff_of_prompts
+from interp.prompts import logit_diff_of_prompts
 
 RASP = ["rasp-duplicates", "rasp-fraction", "rasp-histogram", "rasp-reverse"]
 

@@ -7,8 +7,7 @@ from architectures import covering
 import interp
 from analyses.methods.components.minimal_pairs import aligned_prompts
 from interp.errors import InvalidInput
-from interp.metrics.prompts import logit_diff_of_prompts
-from interp.prompts import PROMPT_FOLDER
+from interp.prompts import PROMPT_FOLDER, logit_diff_of_prompts
 from training.minimal_pairs import (
     CANDIDATES,
     COUNT,

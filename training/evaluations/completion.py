@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from interp.errors import InvalidInput, InvalidTokens
-from interp.text import Prompt
+from interp.prompts import Prompt
 from interp.transformer import Transformer
 
 

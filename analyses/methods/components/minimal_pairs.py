@@ -17,8 +17,7 @@ from torch import Tensor
 
 from interp.errors import InvalidInput
 from interp.model import PAD, Batch
-from interp.prompts import read_batches
-from interp.text import Prompt
+from interp.prompts import Prompt, read_batches
 from interp.transformer import TextNetwork
 
 Batches = tuple[Batch, ...]

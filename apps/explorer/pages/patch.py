@@ -34,7 +34,8 @@ from apps.explorer.validate import token_roles
 from apps.explorer.view import DIRECTIONS, Head, View
 from apps.widget.pictures import view_of
 from interp.errors import InterpError
-from interp.text import Prompt, visible
+from interp.prompts import Prompt
+from interp.text import visible
 
 OF_POSITIONS = ("resid_pre", "attn_out", "mlp_out")
 """Points that are patched by layer and position."""

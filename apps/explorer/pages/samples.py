@@ -16,7 +16,7 @@ from apps.explorer.pages.view_inputs import inputs_of, text_of_token
 from apps.explorer.questions import Question, question
 from apps.explorer.view import View
 from interp.errors import InterpError, InvalidInput
-from interp.text import Prompt
+from interp.prompts import Prompt
 
 LEAST_SCALE = 0.01
 """Least upper end of a colour scale, in nats: smaller numbers may be rounding errors."""

@@ -15,7 +15,7 @@ from apps.explorer.view import View
 from interp.errors import InterpError, InvalidInput
 from interp.metrics import Metric, masked_loss
 from interp.model import ImageInput
-from interp.text import Prompt
+from interp.prompts import Prompt
 
 TOP = 10
 """Number of most probable tokens that are computed."""

@@ -20,7 +20,7 @@ from apps.explorer.validate import n_tokens, within_context
 from apps.explorer.view import View, from_address
 from apps.serve import APP
 from interp.loading import MODEL_FOLDER
-from interp.text import Prompt
+from interp.prompts import Prompt
 
 TEMPLATE = "{% for m in messages %}# {{ m.content }}\n{% endfor %}x ="
 LABEL = "As a chat message"

@@ -18,7 +18,7 @@ from apps.explorer.suggested import (
 )
 from apps.explorer.view import View
 from interp.errors import InvalidInput
-from interp.text import Prompt
+from interp.prompts import Prompt
 
 IOI = "When Mary and John went to the store, John gave a drink to"
 SMOL = "smollm2-135m"

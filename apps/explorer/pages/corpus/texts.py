@@ -14,8 +14,7 @@ from apps.defaults import card_of
 from apps.explorer.offered import source_of
 from apps.explorer.view import View
 from interp.errors import InvalidInput
-from interp.prompts import bundled_prompts, path_of_prompts, read_prompts
-from interp.text import Prompt
+from interp.prompts import Prompt, bundled_prompts, path_of_prompts, read_prompts
 
 ALL_SETS, PASTED = "all sets", "pasted"
 """The choices beside single sets."""

@@ -6,10 +6,9 @@ import torch
 
 from interp.errors import InvalidInput, InvalidTokens
 from interp.io import TensorData
-from interp.metrics.metric import NO_MASK_TOKEN, MaskedLoss
-from interp.metrics.position import LogitDiff
+from interp.metrics import NO_MASK_TOKEN, LogitDiff, MaskedLoss
 from interp.model import Batch
-from interp.text import Prompt
+from interp.prompts.prompt import Prompt
 
 
 def logit_diff_of_prompts(
