@@ -104,19 +104,13 @@ class Point(Enum):
         "q_scale", _HEAD_SCALE, "attn.q_norm.hook_scale", "divisor of the norm of queries"
     )
     Q_NORMALIZED = PointSpec(
-        "q_normalized",
-        _HEADS,
-        "attn.q_norm.hook_normalized",
-        "queries, normalized or clipped",
+        "q_normalized", _HEADS, "attn.q_norm.hook_normalized", "queries, normalized or clipped"
     )
     K_SCALE = PointSpec(
         "k_scale", _KV_HEAD_SCALE, "attn.k_norm.hook_scale", "divisor of the norm of keys"
     )
     K_NORMALIZED = PointSpec(
-        "k_normalized",
-        _KV_HEADS,
-        "attn.k_norm.hook_normalized",
-        "keys, normalized or clipped",
+        "k_normalized", _KV_HEADS, "attn.k_norm.hook_normalized", "keys, normalized or clipped"
     )
     ROT_Q = PointSpec("rot_q", _HEADS, "attn.hook_rot_q", "queries after rotary positions")
     ROT_K = PointSpec("rot_k", _KV_HEADS, "attn.hook_rot_k", "keys after rotary positions")
@@ -126,12 +120,7 @@ class Point(Enum):
     )
     Z = PointSpec("z", _HEADS, "attn.hook_z", "A·v of each head")
     RESULT = PointSpec("result", _RESULT, "attn.hook_result", "z·W_O, the output of each head")
-    ATTN_RAW = PointSpec(
-        "attn_raw",
-        _STREAM,
-        "hook_attn_raw",
-        "output of attention, before a norm",
-    )
+    ATTN_RAW = PointSpec("attn_raw", _STREAM, "hook_attn_raw", "output of attention, before a norm")
     ATTN_OUT = PointSpec("attn_out", _STREAM, "hook_attn_out", "what attention adds to the stream")
     RESID_MID = PointSpec("resid_mid", _STREAM, "hook_resid_mid", "the stream + attn_out")
 
@@ -199,10 +188,7 @@ class Point(Enum):
     POST = PointSpec("post", _NEURONS, "mlp.hook_post", "activations of the neurons")
     ROUTER = PointSpec("router", _EXPERTS, "mlp.hook_router", "router logit of each expert")
     EXPERT_WEIGHTS = PointSpec(
-        "expert_weights",
-        _EXPERTS,
-        "mlp.hook_expert_weights",
-        "weight of each expert, or 0",
+        "expert_weights", _EXPERTS, "mlp.hook_expert_weights", "weight of each expert, or 0"
     )
     EXPERT_GATE = PointSpec(
         "expert_gate", _EXPERT_NEURONS, "mlp.hook_expert_gate", "x·W_gate of each expert"
@@ -256,11 +242,7 @@ class Point(Enum):
         "final_scale", _SCALE, "ln_final.hook_scale", "divisor of the final norm", "exit"
     )
     FINAL_NORMALIZED = PointSpec(
-        "final_normalized",
-        _STREAM,
-        "ln_final.hook_normalized",
-        "output of the final norm",
-        "exit",
+        "final_normalized", _STREAM, "ln_final.hook_normalized", "output of the final norm", "exit"
     )
     LOGITS = PointSpec(
         "logits", ("batch", "pos", "vocab"), "hook_logits", "one score per vocabulary token", "exit"
