@@ -6,9 +6,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import interp
 from analyses.results import FEWEST, LEVEL
-from interp.execution import device_name
+from interp.execution import processor
 from interp.executors import current_name, current_threads
 from interp.tensor_parallel import ShardedTransformer
 
@@ -25,7 +27,7 @@ def environment(model: interp.Transformer, kernels: Sequence[str]) -> dict[str, 
     """
     return {
         "code": code(),
-        "device": device_name(model.device),
+        "device": _device_name(model.device),
         "executor": _executor(model),
         "threads": current_threads(),
         "kernels": [*kernels],
@@ -36,6 +38,11 @@ def environment(model: interp.Transformer, kernels: Sequence[str]) -> dict[str, 
         },
         "versions": {name: _version(name) for name in PACKAGES},
     }
+
+
+def _device_name(device: torch.device) -> str:
+    """The name of a GPU, or of the processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
 
 
 def _executor(model: interp.Transformer) -> str:

@@ -13,8 +13,6 @@ from interp.execution.generate import (
 from interp.execution.machine import (
     DispatchMode,
     OperationLog,
-    device_name,
-    operations_of_forward,
     processor,
 )
 from interp.execution.plan import Plan, as_edits, place_edits, resolve_edits
@@ -37,7 +35,6 @@ __all__ = [
     "as_edits",
     "check_can_continue",
     "check_temperature",
-    "device_name",
     "end_tokens",
     "estimate",
     "first_nan",
@@ -47,7 +44,6 @@ __all__ = [
     "given_to",
     "logits_of",
     "measured_free_bytes",
-    "operations_of_forward",
     "place_edits",
     "precision",
     "processor",

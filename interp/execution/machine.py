@@ -4,11 +4,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-
-from interp.model import Network
 
 
 def processor() -> str:
@@ -19,22 +16,6 @@ def processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def device_name(device: torch.device) -> str:
-    """The name of a GPU, or of the processor."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
-
-
-def operations_of_forward(model: Network) -> tuple[str, ...]:
-    """The PyTorch operations that compute products and attention in a forward of two tokens.
-
-    Args:
-        model: a model that reads tokens.
-    """
-    with torch.no_grad(), OperationLog() as log:
-        model(*[[[0, 0]] for _ in model.stacks])
-    return tuple(log.operations)
 
 
 class DispatchMode(TorchDispatchMode):
