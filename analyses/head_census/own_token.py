@@ -43,11 +43,14 @@ def measure(case: Case) -> list[Measured]:
         groups = circuit.left.chunk(GROUPS), column.chunk(GROUPS)
         for group, (values, targets) in enumerate(zip(*groups, strict=True)):
             logits = values @ circuit.right
+            # The first beyond the ten at each end, so that ties count against a token.
+            lowest, highest = (
+                logits.topk(EXTREME + 1, largest=largest).values[:, -1] for largest in (False, True)
+            )
             for number, columns in enumerate((targets, targets.roll(1))):
-                of = logits.gather(1, columns[:, None])
-                ends = (logits <= of).sum(-1), (logits >= of).sum(-1)  # ties count against it
-                for end, rank in enumerate(ends):
-                    shares[end, number, layer, head, group] = (rank <= EXTREME).float().mean()
+                of = logits.gather(1, columns[:, None])[:, 0]
+                for end, is_at_end in enumerate((of < lowest, of > highest)):
+                    shares[end, number, layer, head, group] = is_at_end.float().mean()
     return [
         Measured(kind, score=score, control=other)
         for kind, (score, other) in zip((SUPPRESSION, COPYING), shares, strict=True)

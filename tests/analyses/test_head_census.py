@@ -261,7 +261,8 @@ def test_a_function_vector_is_the_sum_of_mean_outputs_added_to_questions():
 def test_the_census_of_smollm2_separates_heads_that_attend_to_names():
     """Which direct attribution of the difference alone mixes up; and their weights agree."""
     model = interp.load("smollm2-135m")
-    census = head_census(model, families=["two names", "own token"], effects=True)
+    pairs = interp.read_prompts("ioi")[:16]
+    census = head_census(model, families=["two names", "own token"], pairs=pairs, effects=True)
     roles = census.roles()
     assert {"subject-suppression", "copy-suppression"} <= set(roles["L23H3"])
     assert {"name-mover", "token-copying"} <= set(roles["L23H0"])
