@@ -42,23 +42,18 @@ class TextEncoding:
 
     def target(self, text: str) -> list[int]:
         """The ids of a text for the decoder of an encoder–decoder."""
-        start = self.tokens.decoder_start
-        ids = self._with_bos(text, may_be_empty=start is not None)
-        return ids if start is None or ids[:1] == [start] else [start, *ids]
+        ids, start = self._with_bos(text), self.tokens.decoder_start
+        return ids if start is None or ids[0] == start else [start, *ids]
 
-    def _with_bos(self, text: str, *, may_be_empty: bool = False) -> list[int]:
+    def _with_bos(self, text: str) -> list[int]:
         ids = self.tokenizer.encode(text)
         bos = self.tokens.bos
         rule = self.tokens.prepend_bos if self.prepend_bos is None else self.prepend_bos
         if rule and bos is None:
             raise InvalidInput("prepend_bos=True, but this model has no BOS token.")
-        if rule and bos is not None and ids[:1] != [bos]:
-            return [bos, *ids]
-        if not ids and not may_be_empty:
-            raise InvalidTokens(
-                f"The prompt {shorten(text)} is empty: it has no token, as no BOS is prepended."
-            )
-        return ids
+        if not ids:
+            raise InvalidTokens(f"The prompt {shorten(text)} is empty: it has no token.")
+        return [bos, *ids] if rule and bos is not None and ids[0] != bos else ids
 
 
 def texts_of(texts: object) -> list[str]:

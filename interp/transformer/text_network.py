@@ -44,9 +44,9 @@ class TextNetwork(Network):
         """Token ids of one or several texts.
 
         If ``config.tokens.prepend_bos`` is set, one BOS token is added before every text (unless
-        the text already starts with it); an empty text is then BOS alone. A text for the decoder of
-        an encoder–decoder is preceded by ``config.tokens.decoder_start`` and gets no EOS. The same
-        rule applies wherever a text is accepted; token ids are never changed.
+        the text already starts with it). A text for the decoder of an encoder–decoder is preceded
+        by ``config.tokens.decoder_start`` and gets no EOS. The same rule applies wherever a text is
+        accepted; token ids are never changed.
 
         Args:
             texts: a text or several.

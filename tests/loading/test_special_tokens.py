@@ -11,10 +11,8 @@ from tokenizers import models, pre_tokenizers, processors
 from transformers import GenerationConfig, GPT2Tokenizer, PreTrainedTokenizerFast
 
 import interp
-from interp import TokensConfig
 from interp.errors import InvalidTokens, ModelLoadError
 from interp.loading import save_folder
-from interp.transformer.encoding import TextEncoding
 
 WORDS = ["<s>", "</s>", "<unk>", "<x>", "a", "cat", "sat"]
 BOS, EOS, UNK, X, A, CAT, SAT = range(7)
@@ -113,28 +111,6 @@ def test_the_rule_can_be_overridden_for_one_text(loaded):
     model = loaded(words("bos"))
     assert model.to_tokens("cat", prepend_bos=False)[0].tolist() == [CAT]
     assert loaded(words("none")).to_tokens("cat", prepend_bos=True)[0].tolist() == [BOS, CAT]
-
-
-def test_an_empty_text_is_bos_alone_where_it_is_prepended(loaded):
-    """As what a model predicts at the beginning of a text is asked for; else it is refused."""
-    plain = loaded(words("none"))
-    ids = plain.to_tokens(["", "cat"], prepend_bos=True)
-    assert ids.tolist() == [[BOS, interp.PAD], [BOS, CAT]]
-    for text in ("", ["cat", ""]):
-        with pytest.raises(InvalidTokens, match="'' is empty: it has no token, as no BOS is"):
-            plain.to_tokens(text)
-    assert loaded(words("both")).to_tokens("")[0].tolist() == [BOS, EOS]
-
-
-def test_an_empty_target_is_the_start_token_of_the_decoder(loaded):
-    tokenizer = loaded(words("none")).tokenizer
-    for start, expected in ((X, [X]), (None, None)):
-        encoding = TextEncoding(tokenizer, TokensConfig(decoder_start=start))
-        if expected is None:
-            with pytest.raises(InvalidTokens, match="is empty"):
-                encoding.target("")
-        else:
-            assert encoding.target("") == expected
 
 
 @each("template", ["<s> <x> $A", "$A <x> </s>", "<x> <s> $A </s>", "<s> $A <x> </s>"])
