@@ -52,7 +52,8 @@ class TextEncoding:
         if rule and bos is None:
             raise InvalidInput("prepend_bos=True, but this model has no BOS token.")
         if not ids:
-            raise InvalidTokens(f"The prompt {shorten(text)} is empty: it has no token.")
+            bos_alone = "" if bos is None else f" [[{bos}]] is BOS alone."
+            raise InvalidTokens(f"The prompt {shorten(text)} is empty: it has no token.{bos_alone}")
         return [bos, *ids] if rule and bos is not None and ids[0] != bos else ids
 
 

@@ -113,6 +113,13 @@ def test_the_rule_can_be_overridden_for_one_text(loaded):
     assert loaded(words("none")).to_tokens("cat", prepend_bos=True)[0].tolist() == [BOS, CAT]
 
 
+def test_an_empty_text_is_refused_and_bos_alone_is_given_as_ids(loaded):
+    model = loaded(words("bos"))
+    with pytest.raises(InvalidTokens, match=r"'' is empty: .* \[\[0\]\] is BOS alone"):
+        model.to_tokens(["cat", ""])
+    assert interp.run(model, [[BOS]]).require_logits().shape[:2] == (1, 1)
+
+
 @each("template", ["<s> <x> $A", "$A <x> </s>", "<x> <s> $A </s>", "<s> $A <x> </s>"])
 def test_a_tokenizer_that_adds_several_tokens_at_one_end_is_refused(template, loaded):
     with pytest.raises(ModelLoadError, match="one each is supported"):
