@@ -28,7 +28,8 @@ class Recorder:
         stack: the stack in scope.
         layer: the layer in scope.
         norm: the norm in scope.
-        join_of: how to join the tensors of the scope, by place, if it computes parts of them.
+        join_of: how to join the tensors of the scope, by place, if it stores parts of them.
+        part_of: the part of an edited tensor that is stored, and with which the forward continues.
     """
 
     plan: Plan
@@ -42,12 +43,15 @@ class Recorder:
     layer: int | None = None
     norm: str | None = None
     join_of: Callable[[Place], Join] | None = None
+    part_of: Callable[[Tensor], Tensor] | None = None
 
     def __call__(self, point: Point, value: Tensor) -> Tensor:
         """Edit ``value`` and store it, as planned."""
         place = self._place(point)
         if place in self.plan.edits:
             value = self._edited(value, place)
+        if self.part_of is not None:
+            value = self.part_of(value)
         if place in self.plan.stored:
             value = self._stored(value, place)
         if place in self.plan.read_by_edits:
@@ -74,8 +78,12 @@ class Recorder:
         return value
 
     def is_edited(self, point: Point) -> bool:
-        """Whether an edit changes or reads the tensor at ``point`` in this scope."""
-        return any(self._place(point) in at for at in (self.plan.edits, self.plan.read_by_edits))
+        """Whether an edit changes the tensor at ``point`` in this scope."""
+        return self._place(point) in self.plan.edits
+
+    def is_read(self, point: Point) -> bool:
+        """Whether an edit of another tensor reads the tensor at ``point`` in this scope."""
+        return self._place(point) in self.plan.read_by_edits
 
     def must_form(self, *points: Point) -> bool:
         """Whether one of ``points`` is edited, stored as formed or differentiated in this scope."""

@@ -130,8 +130,9 @@ class TapOfShare:
     """Takes this rank's share of tensors, where the tap of the forward takes whole ones.
 
     Each rank stores its share of what is recorded, with gradients or their graph too; shares are
-    joined when the cache is read. A tensor that is edited, or that an edit reads, is joined first,
-    as edits see all of it; the forward then continues with this rank's share.
+    joined when the cache is read. A tensor that is edited is joined first, as edits see all of it;
+    the forward then continues with this rank's share. One that an edit reads is joined and stays
+    so, as do keys and values of which ranks hold copies, if their gradients are recorded.
 
     Attributes:
         tap: the tap of the forward.
@@ -151,17 +152,25 @@ class TapOfShare:
             return self.tap(point, value)
         (divided,) = self.axes.keys() & point.axes
         shares, axis = self.axes[divided], point.axes.index(divided)
-        if isinstance(self.tap, Recorder) and not self._is_joined(self.tap, point, shares):
-            join_of = partial(_join_of, shares, axis, self.ranks)
-            return self.tap.scoped(join_of=join_of)(point, value)
-        whole = self.tap(point, self.ranks.joined(value, shares, axis))
-        return self.ranks.share(whole, shares, axis)
+
+        if not isinstance(self.tap, Recorder) or self._stays_whole(self.tap, point, shares):
+            whole = self.tap(point, self.ranks.joined(value, shares, axis))
+            return self.ranks.share(whole, shares, axis)
+        tap = self.tap.scoped(join_of=partial(_join_of, shares, axis, self.ranks))
+        if not tap.is_edited(point):
+            return tap(point, value)
+
+        def part_of(edited: Tensor) -> Tensor:
+            return self.ranks.share(edited, shares, axis).clone()  # not a view of all of it
+
+        return tap.scoped(part_of=part_of)(point, self.ranks.joined(value, shares, axis))
 
     @staticmethod
-    def _is_joined(recorder: Recorder, point: Point, shares: Shares) -> bool:
-        """Whether ranks take the whole tensor: also where copies have a part of its gradient."""
+    def _stays_whole(recorder: Recorder, point: Point, shares: Shares) -> bool:
+        """Whether edits read the tensor, or copies have a part of its gradient."""
         has_parts = recorder.plan.differentiate and shares.has_copies
-        return recorder.is_edited(point) or (has_parts and recorder.must_form(point))
+        formed = recorder.must_form(point) or recorder.is_edited(point)
+        return recorder.is_read(point) or (has_parts and formed)
 
     def must_form(self, *points: Point) -> bool:
         """As of the tap of the forward."""

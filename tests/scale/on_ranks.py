@@ -118,12 +118,13 @@ def of_parts(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any
     attn: Any = sharded.stacks[-1].block(0).attn
     heads = attn.local.n_heads / attn.n_heads
     shares = {"q": heads, "k": attn.local.kv_heads / attn.kv_heads, "z": heads}
-    wrong = {"bytes": 0.0, "bytes, differentiated": 0.0}
+    wrong = {"bytes": 0.0, "bytes, edited": 0.0, "bytes, differentiated": 0.0}
     for name, share in shares.items():
         place = interp.Place(interp.Point[name.upper()], 0, stack=last.name_in_places)
         has_copies = name == "k" and attn.keys.has_copies  # which have a part of the gradient each
         kinds: dict[str, tuple[float, dict[str, Any]]] = {
             "bytes": (share, {}),
+            "bytes, edited": (share, {"edits": [edits.scale(as_where(place), 0.5)]}),
             "bytes, differentiated": (
                 1.0 if has_copies else share,
                 {"gradients_of": metrics.logit(1)},
