@@ -254,6 +254,8 @@ def run_in_parts(  # noqa: PLR0913 - independent options, by keyword
             report(totals.n_prompts, total or totals.n_prompts)
     if totals is None:
         raise InvalidInput("There are no prompts; give at least one.")
+    if written is not None:
+        written.check_end()
     return Parts(**totals.statistics(), folder=None if folder is None else str(folder))
 
 

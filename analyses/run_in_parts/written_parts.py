@@ -166,6 +166,18 @@ class WrittenParts:
                 "analysis and settings as then, or a new folder."
             )
 
+    def check_end(self) -> None:
+        """Check that all parts that are there were read.
+
+        Raises:
+            InvalidInput: there are more, of prompts that were not given.
+        """
+        if self.at < len(self.index.parts):
+            raise InvalidInput(
+                f"{self._path(self.at)} has the numbers of more prompts than were given: give "
+                "those of the earlier call, or a new folder."
+            )
+
     def _write(self, digest: str, computed: Computed) -> None:
         path, numbers = self._path(self.at), computed.numbers
         frame = numbers.frame

@@ -227,7 +227,7 @@ class BatchedForward:
         for number, restart in enumerate(self.stages[0].restarts[:-1]):
             if restart is not None:
                 output = self._encoder(number, restart, output)
-        return at_least_float32(self._logits_of_metric(*self._decoder(output)))
+        return self._logits_of_metric(*self._decoder(output))
 
     # ---- through the stacks -------------------------------------------------------------------
 
@@ -350,7 +350,7 @@ class BatchedForward:
         values: list[Tensor] = []
         for copy, copy_logits in enumerate(logits.unflatten(0, (self.copies, -1))):
             try:
-                values.append(measure(copy_logits))
+                values.append(measure(at_least_float32(copy_logits)))
             except InvalidInput as error:
                 label = str(self.cases[copy]) if self.cases else "Without an edit"
                 raise InvalidInput(f"{label}: {error}") from error

@@ -256,6 +256,7 @@ def of_attention(model, rows):
         ({"model": build("llama")}, r"another call \(config, weights differ"),
         ({"prompts": ROWS[1:]}, "numbers of other prompts"),
         ({"prompts": [*ROWS[:4], *ROWS[5:]]}, "numbers of other prompts"),
+        ({"prompts": ROWS[:4]}, "numbers of more prompts than were given"),
         ({"size": 3}, "4 prompts each, not 3"),
         ({"resume": False}, "has files already"),
     ],
