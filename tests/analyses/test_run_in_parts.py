@@ -105,8 +105,13 @@ def assert_same_tables(actual, expected):
     )
 
 
-@pytest.mark.parametrize("size", [SIZE, 1, 100])
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        *((name, SIZE) for name in EVERY),
+        *((name, size) for name in ("ablate_heads", "patch_activations") for size in (1, 100)),
+    ],
+)
 def test_means_and_intervals_are_those_of_all_prompts(tmp_path, name, size):
     """In parts of any size; the numbers of each prompt are in the files."""
     analysis, items = EVERY[name]
