@@ -298,7 +298,7 @@ class Ablation(Result):
 
     @property
     def _noise(self) -> float:
-        return rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
+        return rounding(self.clean, self.provenance.dtype)
 
     def _map_of_heads(self) -> Drawing:
         """The mean effect, layers down, heads across."""

@@ -157,7 +157,7 @@ class Comparison(Result):
     @property
     def _noise(self) -> float:
         """The rounding error of the less precise model."""
-        both = torch.stack([self.a, self.b]).nan_to_num()
+        both = torch.stack([self.a, self.b])
         return (
             max(rounding(both, provenance.dtype) for provenance in self.provenances)
             if both.numel()

@@ -115,7 +115,7 @@ class NodeAttribution(Result):
 
     @property
     def _noise(self) -> float:
-        return rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
+        return rounding(self.clean, self.provenance.dtype)
 
     def separate_prompts(self) -> SeparatePrompts | None:
         """See :meth:`Result.separate_prompts`."""

@@ -304,7 +304,7 @@ class HeadEffects(Result):
 
     @property
     def _noise(self) -> float:
-        return rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
+        return rounding(self.clean, self.provenance.dtype)
 
     @property
     def _least(self) -> float:

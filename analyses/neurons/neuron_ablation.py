@@ -85,6 +85,6 @@ def ablate_neurons(  # noqa: PLR0913 - the settings of one ablation, by keyword
         progress=in_cells(progress, len(batches[0].ids)),
         cancelled=cancelled,
     )
-    noise = rounding(table.baseline[~table.baseline.isnan()], table.provenance.dtype)
+    noise = rounding(table.baseline, table.provenance.dtype)
     ablation = NeuronAblation(table.baseline, table.values, table.metric, table.unit, method, noise)
     return ablation, table

@@ -7,6 +7,7 @@ without it.
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from math import inf
 from typing import Any
 
 import pandas as pd
@@ -40,10 +41,12 @@ def rounding(values: Tensor, dtype: str) -> float:
     """The largest difference between two metrics that may be a rounding error.
 
     Args:
-        values: the metric without a change, in the unit of the effects.
+        values: the metric without a change, in the unit of the effects; NaN where a cancelled call
+            did not get to it.
         dtype: dtype of the forward, e.g. ``float32``.
     """
-    return relative_rounding(getattr(torch, dtype)) * max(1.0, values.abs().max().item())
+    largest = values.abs().nan_to_num(0.0, inf).max().item()
+    return relative_rounding(getattr(torch, dtype)) * max(1.0, largest)
 
 
 def effect_frame(
