@@ -16,10 +16,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from interp.chat import MAX_TEMPLATE, ChatTemplates
 from interp.errors import reason
 from interp.io import UNREADABLE, read_bounded
 from interp.loading.tokenizer_config import SPECIAL, TOKENIZER_CONFIG
+from interp.text import MAX_TEMPLATE, ChatTemplates
 from interp.transformer import CHAT
 
 FILE, FOLDER = "chat_template.jinja", "additional_chat_templates"

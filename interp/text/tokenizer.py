@@ -18,9 +18,9 @@ from typing import Any, Final, SupportsIndex, TypeVar
 
 import tokenizers
 
-from interp.chat import ChatTemplates
 from interp.errors import InterpError, InvalidTokens, ModelLoadError, first_line, shorten
 from interp.io import is_file, write_text_whole
+from interp.text.chat_templates import ChatTemplates
 from interp.text.growth import NormalizedLength
 from interp.text.token_bytes import (
     bytes_kept,

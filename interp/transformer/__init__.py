@@ -1,6 +1,5 @@
 """The model of the public API: a network that reads text, generates, and is saved."""
 
-from interp.transformer.chat import Chat
 from interp.transformer.saving import (
     CHAT,
     COMPUTE_DTYPE,
@@ -21,7 +20,6 @@ __all__ = [
     "CONFIG",
     "STEPS",
     "TOKENIZER",
-    "Chat",
     "TextNetwork",
     "Transformer",
     "save_folder",

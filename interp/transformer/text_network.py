@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Int
 from torch import Tensor
@@ -13,8 +14,10 @@ from interp.integers import as_integer
 from interp.io import Table
 from interp.model import PAD, Batch, Network, is_text, whole_numbers
 from interp.text import Tokenizer
-from interp.transformer.chat import Chat, ChatTokens, chat_of, owners_of
 from interp.transformer.encoding import TextEncoding, as_text, padded, texts_of
+
+if TYPE_CHECKING:
+    import interp.chat  # a package above this one, imported when a chat is made
 
 
 class TextNetwork(Network):
@@ -72,7 +75,7 @@ class TextNetwork(Network):
         continue_final_message: bool = False,
         template: str | None = None,
         variables: Mapping[str, Any] | None = None,
-    ) -> Chat:
+    ) -> "interp.chat.Chat":
         """The text of a chat as the model was trained on it, with the role of each token.
 
         The model's chat template is rendered as ``transformers`` renders it, in a sandbox. The
@@ -102,23 +105,14 @@ class TextNetwork(Network):
               template  0–2        <|bos|> # ·
               user      3–5        x ·= ·1
         """
-        tokenizer = self._tokenizer()
-        checked, rendered = chat_of(
-            tokenizer,
+        return import_module("interp.chat").chat_of(
+            self,
             messages,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             template=template,
             variables=variables,
         )
-        ids = self.to_tokens(rendered.text)[0].tolist()
-        spans = tokenizer.spans(rendered.text)
-        # BOS is added unless the text begins with it.
-        before = int(tokenizer.encode(rendered.text)[0] != ids[0])
-        owners = owners_of(rendered, spans, before, len(ids) - len(spans) - before)
-        labels = tuple(tokenizer.display(ids))
-        tokens = ChatTokens(checked, tuple(ids), labels, owners, rendered.problem)
-        return Chat(rendered.text, tokens, self.device)
 
     def to_string(self, tokens: Any) -> str | list[str]:  # noqa: ANN401 - ids, checked
         """The text of one id or one row ``[pos]``, or of each row ``[batch pos]``, without padding.

@@ -11,17 +11,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.chat import (
-    TEMPLATE,
-    ChatTemplates,
-    Message,
-    RenderedChat,
-    messages_of,
-    render_chat,
-)
+from interp.chat.marks import RenderedChat, render_chat
+from interp.chat.messages import TEMPLATE, Message, messages_of
 from interp.errors import InvalidInput, reason, shorten
 from interp.io import Table, parse_json
-from interp.text import Tokenizer
+from interp.text import ChatTemplates
+from interp.transformer import TextNetwork
 
 
 class Owner(NamedTuple):
@@ -195,20 +190,52 @@ class Chat(str):
 
 
 def chat_of(
-    tokenizer: Tokenizer,
+    model: TextNetwork,
     messages: object,
     *,
-    add_generation_prompt: bool,
-    continue_final_message: bool,
-    template: object,
-    variables: Mapping[str, Any] | None,
-) -> tuple[tuple[Message, ...], RenderedChat]:
-    """The messages and their text; the arguments are those of :meth:`interp.Transformer.chat`.
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
+    template: object = None,
+    variables: Mapping[str, Any] | None = None,
+) -> Chat:
+    """The text of messages; the arguments are those of :meth:`interp.Transformer.chat`.
 
     Raises:
         InvalidInput: as there.
     """
-    chat = tokenizer.chat
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise InvalidInput("This model has no tokenizer, so it reads no chat.")
+    source, special_tokens = _source(tokenizer.chat, template)
+    checked = messages_of(messages, source)
+    rendered = render_chat(
+        source,
+        checked,
+        {
+            **special_tokens,
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt and not continue_final_message,
+            **_plain(variables),
+        },
+        continues=continue_final_message,
+    )
+    ids = model.to_tokens(rendered.text)[0].tolist()
+    spans = tokenizer.spans(rendered.text)
+    # BOS is added unless the text begins with it.
+    before = int(tokenizer.encode(rendered.text)[0] != ids[0])
+    owners = _owners_of(rendered, spans, before, len(ids) - len(spans) - before)
+    labels = tuple(tokenizer.display(ids))
+    tokens = ChatTokens(checked, tuple(ids), labels, owners, rendered.problem)
+    return Chat(rendered.text, tokens, model.device)
+
+
+def _source(chat: ChatTemplates | None, template: object) -> tuple[str, Mapping[str, str]]:
+    """The template, and the texts of the special tokens that it may write.
+
+    Raises:
+        InvalidInput: there is none, or ``template`` is no text or names none.
+    """
     if chat is None and template is None:
         raise InvalidInput(
             "This model has no chat template: its tokenizer comes without one, as those of models "
@@ -216,19 +243,11 @@ def chat_of(
         )
     if template is not None and not isinstance(template, str):
         raise InvalidInput(f"template={shorten(template)} should be a name or a template.")
-    if chat is None:
-        chat = ChatTemplates()
-    text = chat.choose(template)
-    checked = messages_of(messages, text)
-    special = {**chat.special_tokens, "tools": None, "documents": None}
-    more = {"add_generation_prompt": add_generation_prompt and not continue_final_message}
-    rendered = render_chat(
-        text, checked, {**special, **more, **_plain(variables)}, continues=continue_final_message
-    )
-    return checked, rendered
+    templates = chat or ChatTemplates()
+    return templates.choose(template), templates.special_tokens
 
 
-def owners_of(
+def _owners_of(
     rendered: RenderedChat, spans: Sequence[tuple[int, int]], before: int, after: int
 ) -> tuple[Owner, ...]:
     """Whose each token is.
