@@ -92,12 +92,15 @@ def difference(picture: Image.Image, stored: Image.Image) -> Difference:
     return Difference(float(differs.mean()), tuple(n * SQUARE for n in where))  # pyright: ignore[reportArgumentType] - four
 
 
-def pictures_of(browser: Browser, server: Served, page: str) -> Iterator[tuple[str, Image.Image]]:
-    """The pictures of a page in each window, by the name of the file."""
+def pictures_of(
+    browser: Browser, server: Served, page: str, windows: Sequence[str] = tuple(WINDOWS)
+) -> Iterator[tuple[str, Image.Image]]:
+    """The pictures of a page in windows, by the name of the file."""
     with visit(browser, server, viewport={"width": 1280, "height": HEIGHT}) as visitor:
         visitor.open(server.address(model=MODEL, page=page, **PAGES[page]))
         visitor.finish()
-        for window, (width, scheme) in WINDOWS.items():
+        for window in windows:
+            width, scheme = WINDOWS[window]
             visitor.page.emulate_media(color_scheme=scheme)  # pyright: ignore[reportArgumentType] - light or dark
             visitor.page.set_viewport_size({"width": width, "height": HEIGHT})
             unchanging_screenshot(visitor)

@@ -33,6 +33,8 @@ COMMANDS = {
     "paths": ("--model", "rasp-reverse", "--method", "zero", "--into", "logits"),
     "trace": ("--check", "1"),
 }
+SLOW = ("ablate", "attribute", "census", "check-dictionaries", "dla", "order", "paths", "patterns")
+"""Commands of the slow test: sweeps, gradients, one pass, refusals; the nightly one has all."""
 CONSOLE = "import sys; from apps.cli import main; main(sys.argv[1:])"
 
 pytestmark = pytest.mark.timeout(300)
@@ -83,17 +85,24 @@ def assert_equal_tables(folder: Path, expected: Path) -> None:
         pd.testing.assert_frame_equal(ours, theirs, rtol=BOUND, atol=BOUND)
 
 
-@pytest.mark.slow
-def test_a_command_writes_the_files_of_one_process_and_prints_once(tmp_path):
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(SLOW, marks=pytest.mark.slow),
+        pytest.param(tuple(COMMANDS), marks=pytest.mark.nightly),
+    ],
+    ids=["some", "all"],
+)
+def test_a_command_writes_the_files_of_one_process_and_prints_once(names, tmp_path):
     """Also after a stop. The first rank stops its sweeps after each forward, the others would not.
 
     Commands that need all weights are refused on every rank, and write nothing.
     """
-    words = {name: words_of(name) for name in COMMANDS}
+    words = {name: words_of(name) for name in names}
     (tmp_path / "commands.json").write_text(json.dumps(words), encoding="utf-8")
     first, other = on_ranks(2, "commands_on_ranks", tmp_path)
-    assert set(first) == {*COMMANDS, "ablate, resumed"}
-    for name in COMMANDS:
+    assert set(first) == {*names, "ablate, resumed"}
+    for name in names:
         assert other[name]["stdout"] == ""
         if name in REFUSED:
             for rank in (first, other):

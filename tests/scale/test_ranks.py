@@ -24,23 +24,16 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 BOUND = 1e-12
 """Of differences in float64."""
-COMMON = ("gpt2", "llama", "mixtral", "t5")
-"""Architectures of the test that comes before each commit."""
 BOUNDS = {"float64": BOUND, "float32": 1e-5}
 """Of differences in each dtype, relative to the largest number."""
-FIRST = (*(f"{name} float64" for name in COMMON), "mixtral float32")
-"""Architectures of that test, each with a dtype."""
-IN_TWO = (
-    *(f"{name} float64" for name in ARCHITECTURES if name not in COMMON),
-    *(f"{name} float32" for name in dict.fromkeys([*COMMON, *COVERING]) if name != "mixtral"),
-)
-"""Architectures that two ranks share, each with a dtype, beside the first ones. Every kind of part
-is computed in float32 by one of them; all of them are by the nightly test."""
-IN_FOUR = (
+COMMON = ("gpt2", "llama", "mixtral", "t5")
+FIRST = ("gpt2 float64", "mixtral float64", "mixtral float32")
+"""Architectures of the test that comes before each commit, each with a dtype."""
+SLOW = (
     *(f"{name} float64" for name in dict.fromkeys([*COMMON, *COVERING])),
     *(f"{name} float32" for name in COMMON),
 )
-"""Of four ranks: those that are not common in float32 are by the nightly test."""
+"""Architectures of the slow test; the nightly tests have all of them in both dtypes."""
 WITHOUT_COPIES = {"order_sensitivity", "permutation_covariance"}
 """Analyses that change a copy of the model."""
 
@@ -84,14 +77,12 @@ def in_both_dtypes(names: Iterable[str]) -> tuple[str, ...]:
     ("size", "cases"),
     [
         (2, FIRST),
-        pytest.param(2, IN_TWO, marks=pytest.mark.slow),
         pytest.param(2, in_both_dtypes(ARCHITECTURES), marks=pytest.mark.nightly),
-        pytest.param(4, IN_FOUR, marks=pytest.mark.slow),
+        pytest.param(4, SLOW, marks=pytest.mark.slow),
         pytest.param(4, in_both_dtypes(ARCHITECTURES), marks=pytest.mark.nightly),
     ],
     ids=[
-        "2 ranks, four architectures",
-        "2 ranks, the other architectures",
+        "2 ranks, two architectures",
         "2 ranks",
         "4 ranks, most kinds of part",
         "4 ranks",

@@ -1,4 +1,4 @@
-"""Each page looks as in its stored picture, in light, dark and narrow windows."""
+"""Each page looks as in its stored picture, in light, narrow and dark windows."""
 
 from collections.abc import Iterator
 from itertools import chain, count, repeat
@@ -32,11 +32,17 @@ def stored(page: str = "heads", window: str = "light") -> Image.Image:
     return Image.open(FOLDER / f"{page}-{window}.png").convert("RGB")
 
 
-@pytest.mark.slow
 @pytest.mark.browser
+@pytest.mark.parametrize(
+    "windows",
+    [
+        pytest.param(("light", "narrow"), marks=pytest.mark.slow, id="light"),
+        pytest.param(("dark",), marks=pytest.mark.nightly, id="dark"),
+    ],
+)
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_looks_as_in_its_picture(page, chromium: Browser, server: Served, tmp_path):
-    for name, picture in pictures_of(chromium, server, page):
+def test_a_page_looks_as_in_its_picture(page, windows, chromium: Browser, server: Served, tmp_path):
+    for name, picture in pictures_of(chromium, server, page, windows):
         picture.save(tmp_path / name)
         changed = difference(picture, Image.open(FOLDER / name))
         assert not changed.is_large, (
