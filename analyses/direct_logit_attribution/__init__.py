@@ -93,6 +93,8 @@ class DirectLogitAttribution(Result):
         notes: by feature, which dictionaries are not read.
     """
 
+    effect_unit = "logits"
+
     value: Float[Tensor, " prompt"]
     effect: Float[Tensor, "term prompt"]
     of_target: Float[Tensor, "term prompt"] | None

@@ -72,6 +72,8 @@ class ScoreTerms(Result):
         notes: prompts without such a cell, and pairs that could not be removed.
     """
 
+    effect_unit = "nats"
+
     value: Float[Tensor, " prompt"]
     effect: Float[Tensor, "query_writer key_writer prompt"]
     control: Float[Tensor, "query_writer key_writer prompt"]

@@ -17,6 +17,9 @@ from analyses.results.payload import plain
 MAX_LINES = 40
 """The most lines of a summary in the HTML that notebooks show."""
 
+UNITLESS = ("share", "n", "p", "q", "significant")
+"""Columns of :func:`analyses.results.effect_frame` that have no unit."""
+
 
 @dataclass(frozen=True, eq=False)
 class SeparatePrompts:
@@ -39,10 +42,12 @@ class Result(ABC):
     Attributes:
         working: names of fields that are not in the payload: objects from which the analysis can
             be resumed, such as a partial sweep.
+        effect_unit: the unit of effects, where no field ``unit`` has that of a metric.
         notes: what to know of the numbers, such as what was left out; reports show it.
     """
 
     working: ClassVar[tuple[str, ...]] = ()
+    effect_unit: ClassVar[str] = ""
     notes: tuple[str, ...] = ()
 
     @abstractmethod
@@ -59,8 +64,7 @@ class Result(ABC):
 
     def unit_of_column(self, column: str) -> str:
         """The unit of a column of its tables; ``""`` if it has none."""
-        del column
-        return str(getattr(self, "unit", ""))
+        return "" if column in UNITLESS else str(getattr(self, "unit", self.effect_unit))
 
     @abstractmethod
     def drawing(self) -> Drawing:

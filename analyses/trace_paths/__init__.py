@@ -112,6 +112,8 @@ class TracedPaths(Result):
         notes: notes on how the numbers were computed.
     """
 
+    effect_unit = "logits"
+
     value: Float[Tensor, " prompt"]
     nodes: tuple[PathNode, ...]
     prompt: Int[Tensor, " edge"]

@@ -68,6 +68,7 @@ class LensTraining(Result):
     """
 
     working = ("training",)
+    effect_unit = "nats"
 
     logit_lens: Float[Tensor, "layer prompt"]
     tuned_lens: Float[Tensor, "layer prompt"]

@@ -122,6 +122,20 @@ def test_both_sides_and_the_difference_share_one_scale():
 
 
 @pytest.mark.parametrize(
+    ("analysis", "column", "unit"),
+    [
+        ("ablate_heads", None, "nats"),
+        ("ablate_heads", "q", ""),
+        ("direct_logit_attribution", None, "logits"),
+        ("attention_pattern", "pattern", ""),
+    ],
+)
+def test_numbers_have_the_unit_of_the_column(analysis, column, unit):
+    comparison = compare(A, A, TEXTS, analysis=ASKED[analysis], column=column)
+    assert comparison.unit == unit
+
+
+@pytest.mark.parametrize(
     ("other", "analysis", "column", "message"),
     [
         ("python-4l", ablate_heads, None, "only python-4l has layer 2, 3; only python-4l has name"),
