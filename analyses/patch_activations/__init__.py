@@ -18,7 +18,6 @@ neither has an effect under noising. Effects may exceed 1 or be negative, and do
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -28,7 +27,7 @@ from torch import Tensor
 
 from analyses.methods.components import Recorded, aligned, places_of, position_labels
 from analyses.methods.finite import check_finite_weights, naming_first_nan
-from analyses.patch_activations.cells import AXES, cell_columns, edits_of_cells, shape_of
+from analyses.patch_activations.cells import AXES, Grid
 from analyses.patch_activations.estimates import first_order_changes, largest_cells
 from analyses.results import (
     LARGE,
@@ -55,6 +54,7 @@ from interp.execution import Provenance
 from interp.integers import at_least
 from interp.io import cancellable
 from interp.metrics import Loss, Metric
+from interp.model import Batch
 from interp.sweeps import check_options
 
 VERBS = {"denoise": "restores", "noise": "removes"}
@@ -314,85 +314,93 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
     base_of, source_of = pair[::-1] if direction == "denoise" else pair
     places = places_of(model, points, model.stack(stack).name)
     every = [place for layers in places.values() for place in layers]
+    provenance, notes = Provenance.of(model, *pair[0], *pair[1]), tuple[str, ...]()
     with cancellable(cancelled), naming_first_nan(model, *pair):
         source = Recorded.of(model, source_of, every, metric, rows)
-    shape, number = shape_of(source, places, axes), model.stacks.index(model.stack(stack))
-    tokens = position_labels(model, pair[0][number], pair[1][number])
-    provenance = Provenance.of(model, *pair[0], *pair[1])
-    described: dict[str, Any] = {
-        "points": tuple(places),
-        "axes": axes,
-        "cells": cell_columns(model, places, dict(zip(axes, shape, strict=True)), tokens),
-        "lengths": source.lengths(stack),
-        "direction": direction,
-    }
-
-    def ends(base: Float[Tensor, " prompt"]) -> dict[str, Float[Tensor, " prompt"]]:
-        """The metric of both texts, which differ."""
-        names = ("corrupt", "clean") if direction == "denoise" else ("clean", "corrupt")
-        values: dict[str, Tensor] = dict(zip(names, (base, source.measured), strict=True))
-        _check_difference(values["clean"], values["corrupt"], provenance.dtype)
-        return values
-
-    def estimates() -> tuple[Float[Tensor, " prompt"], Float[Tensor, "point *cell prompt"]]:
-        with cancellable(cancelled), naming_first_nan(model, *pair):
-            return first_order_changes(source, base_of, places, axes, metric, rows)
-
-    if estimate:
-        base_values, changes = estimates()
-        unmeasured = torch.full((len(places), len(base_values)), torch.nan).double()
-        return ActivationPatching(
-            **ends(base_values),
-            patched=base_values + changes,
-            own=unmeasured,
-            together=unmeasured,
-            **described,
-            metric=metric.name,
-            unit=metric.unit,
-            provenance=provenance,
-            is_estimate=True,
-        )
-    with cancellable(cancelled), naming_first_nan(model, *pair):
+        grid = Grid.of(source, places, axes)
+        described: dict[str, Any] = {
+            "points": tuple(places),
+            "axes": axes,
+            "cells": grid.columns(model, position_labels(model, *_of_stack(pair, model, stack))),
+            "lengths": source.lengths(stack),
+            "direction": direction,
+            "metric": metric.name,
+            "unit": metric.unit,
+        }
+        if estimate:
+            base_values, changes = first_order_changes(source, base_of, grid, metric, rows)
+            unmeasured = torch.full((len(places), len(base_values)), torch.nan).double()
+            return ActivationPatching(
+                **_ends(direction, base_values, source.measured, provenance.dtype),
+                patched=base_values + changes,
+                own=unmeasured,
+                together=unmeasured,
+                **described,
+                provenance=provenance,
+                is_estimate=True,
+            )
         base = Recorded.of(model, base_of, every, metric, rows)
-    both, notes = ends(base.measured), tuple[str, ...]()
-    cells = [[*product(*map(range, shape))]] * len(places)
-    if largest is not None and largest < len(places) * len(cells[0]):
-        notes = (
-            f"the {largest} of {len(places) * len(cells[0])} cells with the largest first-order "
-            "estimates; the others are NaN",
-        )
-        cells = largest_cells(estimates()[1] / (source.measured - base.measured), largest)
+        ends, cells = _ends(direction, base.measured, source.measured, provenance.dtype), None
+        if largest is not None and largest < grid.n_cells:
+            _, changes = first_order_changes(source, base_of, grid, metric, rows)
+            cells = largest_cells(changes / (source.measured - base.measured), largest)
+            notes = (
+                f"the {largest} of {grid.n_cells} cells with the largest first-order estimates; "
+                "the others are NaN",
+            )
+    cells = cells or grid.all_cells()
     table = sweep(
         model,
         base.batches,
-        [
-            case
-            for layers, chosen in zip(places.values(), cells, strict=True)
-            for case in edits_of_cells(base, source, layers, axes, chosen)
-        ],
+        [*grid.edits(base, source, cells)],
         metric,
         memory=memory,
         progress=in_cells(progress, len(base.measured)),
         cancelled=cancelled,
         resume=resume,
     )
-    by_point = table.values.split([2 + len(chosen) for chosen in cells])
-    patched = torch.full((len(places), *shape, len(base.measured)), torch.nan).double()
-    for grid, values, chosen in zip(patched, by_point, cells, strict=True):
-        if chosen:
-            grid[tuple(torch.tensor(chosen).T)] = values[2:]
+    own, together, patched = grid.measured(table.values, cells)
     return ActivationPatching(
-        **both,
+        **ends,
         patched=patched,
-        own=torch.stack([values[0] for values in by_point]),
-        together=torch.stack([values[1] for values in by_point]),
+        own=own,
+        together=together,
         **described,
-        metric=table.metric,
-        unit=table.unit,
         provenance=replace(provenance, edits=table.provenance.edits),
         notes=(*notes, *table.notes, *cancelled_note(table, "cell")),
         partial=None if table.complete else table,
     )
+
+
+def _of_stack(
+    pair: tuple[Sequence[Batch], Sequence[Batch]], model: Transformer, stack: str | None
+) -> list[Batch]:
+    """The clean and the corrupted prompts of one stack."""
+    number = model.stacks.index(model.stack(stack))
+    return [batches[number] for batches in pair]
+
+
+def _ends(
+    direction: str,
+    base: Float[Tensor, " prompt"],
+    source: Float[Tensor, " prompt"],
+    dtype: str,
+) -> dict[str, Float[Tensor, " prompt"]]:
+    """The metric of the clean and of the corrupted texts.
+
+    Raises:
+        InvalidInput: it is the same for both texts of a pair, up to rounding.
+    """
+    clean, corrupt = (source, base) if direction == "denoise" else (base, source)
+    same = (clean - corrupt).abs() <= rounding(torch.cat([clean, corrupt]), dtype)
+    if bool(same.any()):
+        prompt = int(same.int().argmax())
+        raise InvalidInput(
+            f"Prompt {prompt}: the metric is {clean[prompt]:.6g} clean and {corrupt[prompt]:.6g} "
+            "corrupted, so there is no difference to restore. Leave the prompt out, change its "
+            "corrupted text, or measure what differs."
+        )
+    return {"clean": clean, "corrupt": corrupt}
 
 
 def _check_estimate(
@@ -439,17 +447,3 @@ def _check(metric: object, over: object, direction: object) -> tuple[str, ...]:
     if not isinstance(wanted, list | tuple) or not wanted or not set(wanted) <= set(AXES):
         raise InvalidInput(f"over={shorten(over)} should be some of {', '.join(AXES)}.")
     return tuple(axis for axis in AXES if axis in wanted)
-
-
-def _check_difference(
-    clean: Float[Tensor, " prompt"], corrupt: Float[Tensor, " prompt"], dtype: str
-) -> None:
-    """Raise InvalidInput for prompts whose metric is the same for both texts, up to rounding."""
-    same = (clean - corrupt).abs() <= rounding(torch.cat([clean, corrupt]), dtype)
-    if bool(same.any()):
-        prompt = int(same.int().argmax())
-        raise InvalidInput(
-            f"Prompt {prompt}: the metric is {clean[prompt]:.6g} clean and {corrupt[prompt]:.6g} "
-            "corrupted, so there is no difference to restore. Leave the prompt out, change its "
-            "corrupted text, or measure what differs."
-        )

@@ -6,14 +6,14 @@ The sum is over the tensor of a cell, and the gradient that of the base's run (a
 Nanda 2023). It is exact where everything after the cell is linear.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.methods.components import Recorded, gradient_at
-from analyses.patch_activations.cells import HEADS, TOKENS
+from analyses.patch_activations.cells import HEADS, TOKENS, Cell, Grid
 from interp.execution import run
 from interp.metrics import Metric, measure, parts_of_rows
 from interp.model import Batch, tokens_first
@@ -21,20 +21,14 @@ from interp.points import Place
 
 
 def first_order_changes(
-    source: Recorded,
-    base: Sequence[Batch],
-    places: Mapping[str, Sequence[Place]],
-    axes: tuple[str, ...],
-    metric: Metric,
-    rows: int,
+    source: Recorded, base: Sequence[Batch], grid: Grid, metric: Metric, rows: int
 ) -> tuple[Float[Tensor, " prompt"], Float[Tensor, "point *cell prompt"]]:
     """The metric of the base, and the estimated change of it by patching each cell.
 
     Args:
         source: the run whose activations are patched in.
         base: the prompts that they are patched into, one batch per stack.
-        places: the places of each point in every layer.
-        axes: the axes of a cell, of which one is the layer.
+        grid: the cells, of which each is in one layer.
         metric: a metric that has a gradient.
         rows: largest number of prompts per forward.
 
@@ -42,7 +36,7 @@ def first_order_changes(
         InvalidInput: the metric has no gradient.
     """
     model, n, tokens = source.model, len(base[0].ids), base[-1]
-    every = [place for layers in places.values() for place in layers]
+    every = [place for layers in grid.places.values() for place in layers]
     metric = metric.with_ids(model.to_single_token)
     shape = (*tokens.ids.shape, model.config.n_logits)
     columns = {place: _columns(source.is_real(place.stack)) for place in every}
@@ -57,12 +51,12 @@ def first_order_changes(
                 place,
                 gradient_at(done.cache, place) * (source.activations[place][part] - x),
                 columns[place][part],
-                axes,
+                grid.axes,
             )
             for place in every
             for x in [done.cache[place]]
         }
-        by_point = [torch.stack([by_place[p] for p in layers]) for layers in places.values()]
+        by_point = [torch.stack([by_place[p] for p in layers]) for layers in grid.places.values()]
         changes.append(torch.stack(by_point))
     return torch.cat(measured).cpu().double(), torch.cat(changes, -1).cpu()
 
@@ -101,9 +95,7 @@ def _columns(real: Bool[Tensor, "batch column"]) -> Int[Tensor, "batch pos"]:
     return order.where(torch.arange(order.shape[1], device=order.device) < lengths, -1)
 
 
-def largest_cells(
-    shares: Float[Tensor, "point *cell prompt"], n: int
-) -> list[list[tuple[int, ...]]]:
+def largest_cells(shares: Float[Tensor, "point *cell prompt"], n: int) -> list[list[Cell]]:
     """The ``n`` cells of the largest mean size: of each point, their indices in order."""
     sizes = shares.abs().mean(-1)
     chosen = torch.zeros(sizes.numel(), dtype=torch.bool)
