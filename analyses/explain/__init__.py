@@ -401,50 +401,57 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         draws=DRAWS,
         seed=seed,
     )
-    edges, ablated = circuit.edges, pairs.ablated()
-    carrying = {writer for writer, _ in edges}
-    # What a circuit needs is only measured for a faithful one.
-    alike, support = pairs.needed_alike(
-        ablated, carrying, least if circuit.is_faithful else torch.inf
-    )
-    components = tuple(name for name in ablated if name in carrying | alike)
-    answering = {writer for writer, reader in edges if reader == LOGITS}
-    (direct, of_target), attends = pairs.direct(), pairs.attends(answering)
-    role_names, notes = pairs.roles(roles, seed)
-    absent = torch.full_like(attribution.clean, torch.nan)
-
-    def stacked(rows: Iterable[Tensor]) -> Float[Tensor, "row prompt"]:
-        return torch.stack([absent, *rows])[1:]
-
     number = {edge: n for n, edge in enumerate(attribution.edges)}
-    weights = {edge: scores[edge] for edge in edges}
+    weights = {edge: scores[edge] for edge in circuit.edges}
     return Explanation(
         whole=attribution.clean,
         empty=attribution.corrupt,
         counts=circuit.counts,
         value=circuit.values,
         control=circuit.random,
-        edges=edges,
-        score=attribution.effect[[number[edge] for edge in edges]],
-        exact=stacked(pairs.patched(edges, "resample").values()),
-        support=tuple(support),
-        support_effect=stacked(support.values()),
-        names=components,
-        direct=stacked(direct.get(name, absent) for name in components),
-        of_target=stacked(of_target.get(name, absent) for name in components)
-        if of_target
-        else None,
-        effect=stacked(ablated[name] for name in components),
-        roles=tuple(role_names.get(name, "") for name in components),
-        attends=tuple(attends.get(name, "") for name in components),
-        reads=tuple(pairs.into(name, (*edges, *support)) for name in components),
+        edges=circuit.edges,
+        score=attribution.effect[[number[edge] for edge in circuit.edges]],
+        exact=pairs.stacked(pairs.patched(circuit.edges, "resample").values()),
+        # What a circuit needs is only measured for a faithful one.
+        **_evidence(pairs, circuit.edges, least if circuit.is_faithful else torch.inf, roles, seed),
         paths=tuple(path.edges for path in strongest_paths(pairs.graph, weights)),
         n_edges=len(attribution.edges),
         metric=pairs.metric.name,
         unit=pairs.metric.unit,
         provenance=replace(Provenance.of(model, *clean_batches, *corrupt_batches), seed=seed),
-        notes=notes,
     )
+
+
+def _evidence(
+    pairs: Pairs, edges: Sequence[Names], least: float, roles: HeadRoles | None, seed: int
+) -> dict[str, Any]:
+    """The fields of an explanation that tell what its components do.
+
+    Args:
+        pairs: the pairs of prompts.
+        edges: the edges of the circuit.
+        least: the effect from which a component is needed though the pairs do not differ in it.
+        roles: the roles of the heads; ``None`` if they are not measured yet.
+        seed: seed for the tokens on which roles are measured.
+    """
+    ablated, carrying = pairs.ablated(), {writer for writer, _ in edges}
+    alike, support = pairs.needed_alike(ablated, carrying, least)
+    components = tuple(name for name in ablated if name in carrying | alike)
+    answering = {writer for writer, reader in edges if reader == LOGITS}
+    (direct, of_target), attends = pairs.direct(), pairs.attends(answering)
+    role_names, notes = pairs.roles(roles, seed)
+    return {
+        "support": tuple(support),
+        "support_effect": pairs.stacked(support.values()),
+        "names": components,
+        "direct": pairs.stacked(map(direct.get, components)),
+        "of_target": pairs.stacked(map(of_target.get, components)) if of_target else None,
+        "effect": pairs.stacked(ablated[name] for name in components),
+        "roles": tuple(role_names.get(name, "") for name in components),
+        "attends": tuple(attends.get(name, "") for name in components),
+        "reads": tuple(pairs.into(name, (*edges, *support)) for name in components),
+        "notes": notes,
+    }
 
 
 def _difference(attribution: EdgeAttribution) -> float:

@@ -1,6 +1,6 @@
 """Evidence from other analyses about the components of a circuit, on the pairs it was found on."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import get_args
 
@@ -91,6 +91,13 @@ class Pairs:
         if not isinstance(roles, HeadRoles):
             raise InvalidInput(f"roles={shorten(roles)} should be a result of head_roles.")
         _check_same("roles", roles.provenance, Provenance.of(self.model), {*ANY_SEED, "tokens"})
+
+    def stacked(
+        self, rows: Iterable[Float[Tensor, " prompt"] | None]
+    ) -> Float[Tensor, "row prompt"]:
+        """Rows of numbers of the prompts; NaN where there are none."""
+        absent = torch.full((len(self.clean[0].ids),), torch.nan, dtype=torch.float64)
+        return torch.stack([absent, *(absent if row is None else row for row in rows)])[1:]
 
     def patched(self, edges: Sequence[Names], method: str) -> dict[Names, Tensor]:
         """The exact effect of each edge alone, on each prompt."""
