@@ -34,6 +34,7 @@ from analyses.results import (
     HELPS,
     LARGE,
     LEVEL,
+    AnyMetric,
     Bars,
     Drawing,
     Interval,
@@ -362,7 +363,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
     part: str = "z",
     reference: Any = None,  # noqa: ANN401 - as prompts
     per_position: bool = False,
-    metric: str | Metric = "loss",
+    metric: AnyMetric = "loss",
     estimate: bool = False,
     largest: int | None = None,
     seed: int = 0,
@@ -402,8 +403,9 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         per_position: take the mean at each position instead of over all positions. For a pattern
             the mean is always per position, and over prompts of one length.
         metric: ``"loss"`` (next-token, nats), ``"kl"`` (KL from the model's own prediction without
-            ablation, mean over all positions, nats) or a metric, e.g.
-            ``interp.metrics.logit_diff(...)``.
+            ablation, mean over all positions, nats), a metric, e.g.
+            ``interp.metrics.logit_diff(...)``, or a function of the logits of all prompts
+            ``[prompt pos vocab]`` (and of their batch) with one number per prompt.
         estimate: estimate the effects to first order, instead of measuring them: the gradient of
             the metric times the change of each component, from one forward and one backward pass
             (attribution patching, Nanda 2023). Not for ``"kl"``, which has no gradient without

@@ -15,17 +15,16 @@ from dataclasses import replace
 from typing import Any
 
 from analyses.ablate import Ablation, ablate
-from analyses.results import Progress
+from analyses.results import AnyMetric, Progress
 from interp import Sweep, Transformer
 from interp.errors import InvalidInput
-from interp.metrics import Metric
 
 
 def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     prompts: Any,  # noqa: ANN401 - what model.batch reads
     *,
-    metric: str | Metric = "loss",
+    metric: AnyMetric = "loss",
     method: str = "mean",
     seed: int = 0,
     rows: int = 64,
@@ -40,8 +39,8 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         model: the model.
         prompts: texts, token ids padded with ``interp.PAD``, images, or a batch that
             ``model.batch`` made (with token types or a mask, say).
-        metric: ``"loss"`` (next-token, nats), ``"kl"`` (see :func:`ablate`) or a metric,
-            e.g. ``interp.metrics.logit_diff(...)``.
+        metric: ``"loss"`` (next-token, nats), ``"kl"`` (see :func:`ablate`), a metric,
+            e.g. ``interp.metrics.logit_diff(...)``, or a function of the logits.
         method: ``zero``, ``mean`` (over all prompts and positions) or ``resample`` (another prompt
             at the same position, drawn by ``seed``).
         seed: seed for the resampling.

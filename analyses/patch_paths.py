@@ -25,6 +25,7 @@ from analyses.methods.circuits import LOGITS, Written, next_writers, replaced
 from analyses.methods.components import Batches, aligned
 from analyses.methods.finite import check_finite_weights
 from analyses.results import (
+    AnyMetric,
     Drawing,
     Progress,
     Result,
@@ -50,7 +51,7 @@ from interp.execution import Provenance
 from interp.graph import Graph, Reader, Writer, pairs_of
 from interp.integers import at_least
 from interp.io import TensorData, cancellable
-from interp.metrics import Metric, measure_prompts
+from interp.metrics import measure_prompts
 from interp.points import Point
 from interp.prompts import read_batches
 from interp.sweeps import check_options
@@ -152,7 +153,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     into: str | None = None,
     method: str = "resample",
     mode: str = "edge",
-    metric: str | Metric = "kl",
+    metric: AnyMetric = "kl",
     memory: float | None = None,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
@@ -173,7 +174,8 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
             tokens of the clean ones) or ``zero``.
         mode: ``edge``, or ``frozen heads``, where heads and MLPs write, and heads or the logits
             read.
-        metric: ``"kl"`` (from the clean prediction, over all positions), ``"loss"`` or a metric.
+        metric: ``"kl"`` (from the clean prediction, over all positions), ``"loss"``, a metric or
+            a function of the logits.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
         progress: called with ``(edges done, edges in total)``.
         cancelled: called after each forward; if it returns True, what was measured is returned,

@@ -28,6 +28,7 @@ from analyses.methods.circuits import replaced, run_circuits
 from analyses.methods.components import aligned
 from analyses.methods.finite import check_finite_weights
 from analyses.results import (
+    AnyMetric,
     Curve,
     Curves,
     Drawing,
@@ -236,7 +237,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     clean: Any,  # noqa: ANN401 - what model.check reads
     corrupt: Any,  # noqa: ANN401 - likewise
     *,
-    metric: str | Metric,
+    metric: AnyMetric,
     sizes: Sequence[float] = SIZES,
     rank: str = "size",
     method: str = "resample",
@@ -254,7 +255,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
         model: the model.
         clean: texts, token ids, or a batch; ``(source, target)`` for an encoder–decoder.
         corrupt: as many prompts, each with as many tokens as its clean counterpart.
-        metric: ``"loss"`` or a metric.
+        metric: ``"loss"``, a metric or a function of the logits.
         sizes: sizes of the circuits, as ascending shares of all edges; each has one edge or more.
             All edges are run last.
         rank: ``size``: by the absolute score; ``signed``: by how much of the metric's difference

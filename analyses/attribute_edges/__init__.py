@@ -39,6 +39,7 @@ from analyses.methods.circuits import written
 from analyses.methods.components import Batches, aligned
 from analyses.methods.finite import check_finite_weights, naming_first_nan
 from analyses.results import (
+    AnyMetric,
     Drawing,
     Progress,
     Result,
@@ -63,7 +64,7 @@ from interp.execution import Provenance
 from interp.graph import Graph
 from interp.integers import as_seed, at_least
 from interp.io import TensorData, cancellable
-from interp.metrics import Metric, measure_prompts
+from interp.metrics import measure_prompts
 from interp.sweeps import check_options
 
 METHODS = (*RULES, "exact")
@@ -217,7 +218,7 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
     clean: Any,  # noqa: ANN401 - what model.check reads
     corrupt: Any,  # noqa: ANN401 - likewise
     *,
-    metric: str | Metric,
+    metric: AnyMetric,
     method: str = "conductance",
     steps: int | None = None,
     tolerance: float | None = None,
@@ -235,9 +236,9 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
         clean: prompts: texts, token ids, images or a batch; ``(source, target)`` for an
             encoder–decoder.
         corrupt: as many prompts, each with as many tokens as its clean counterpart.
-        metric: a metric with a gradient: ``"loss"``, or one of ``interp.metrics``. It reads the
-            tokens of ``clean``. (``"kl"`` has its minimum at the clean prompt, where its gradient,
-            and with it all scores of ``eap``, are 0.)
+        metric: a metric with a gradient: ``"loss"``, one of ``interp.metrics`` or a function of the
+            logits. It reads the tokens of ``clean``. (``"kl"`` has its minimum at the clean prompt,
+            where its gradient, and with it all scores of ``eap``, are 0.)
         method: ``conductance``, ``eap``, ``eap-ig``, or ``exact``: patch every edge.
         steps: number of steps of the path from the clean embeddings to the corrupted ones, 10 by
             default. Each pair costs ``steps + 1`` forward and backward passes; ``eap`` takes 2,

@@ -28,6 +28,7 @@ from analyses.methods.attribution import Agreement, cells_to_check, checked_fram
 from analyses.methods.components import aligned, position_labels
 from analyses.methods.finite import check_finite_weights
 from analyses.results import (
+    AnyMetric,
     Drawing,
     Heatmap,
     Progress,
@@ -234,7 +235,7 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
     clean: Any,  # noqa: ANN401 - what model.check reads
     corrupt: Any,  # noqa: ANN401 - likewise
     *,
-    metric: str | Metric,
+    metric: AnyMetric,
     method: str = "atp*",
     positions: bool = False,
     check: int = 64,
@@ -250,8 +251,8 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         model: the model.
         clean: prompts: texts, token ids, images or a batch.
         corrupt: as many prompts, each with as many tokens as its clean counterpart.
-        metric: a metric with a gradient: ``"loss"``, or one of ``interp.metrics``. It reads the
-            tokens of ``clean``.
+        metric: a metric with a gradient: ``"loss"``, one of ``interp.metrics`` or a function of the
+            logits. It reads the tokens of ``clean``.
         method: ``atp``, ``atp*``, or ``exact``: patch every node.
         positions: whether to report effects at each position too; only for ``atp``, whose scores
             are sums over positions.

@@ -30,6 +30,7 @@ from analyses.erase.erasure import ERASURES
 from analyses.methods.components import Labelled, labelled_activations, place_cells
 from analyses.methods.finite import check_finite_weights
 from analyses.results import (
+    AnyMetric,
     Curve,
     Curves,
     Drawing,
@@ -56,7 +57,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed
 from interp.io import cancellable
-from interp.metrics import Metric, relative_rounding
+from interp.metrics import relative_rounding
 from interp.points import Place
 from interp.sweeps import check_options
 
@@ -199,7 +200,7 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
     prompts: Any,  # noqa: ANN401 - what model.check reads
     labels: Iterable[object],
     *,
-    metric: str | Metric = "kl",
+    metric: AnyMetric = "kl",
     at: str | Sequence[str] = "resid_post",
     pos: int = -1,
     method: str = "leace",
@@ -218,7 +219,8 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
             target)`` for an encoder–decoder; or an ``interp.Harvest`` of the points, whose texts
             are then run for the metric only.
         labels: one label per prompt: texts, numbers or booleans.
-        metric: ``"loss"``, ``"kl"`` from the model's own predictions, or one of ``interp.metrics``.
+        metric: ``"loss"``, ``"kl"`` from the model's own predictions, one of ``interp.metrics``
+            or a function of the logits.
         at: what is edited: the label of a point that every layer has and that has positions, such
             as ``resid_post``, ``mlp_out``, ``z`` (all heads together); or several, each by itself.
         pos: the position, among each prompt's tokens, at which the labels are erased.

@@ -41,6 +41,7 @@ from analyses.methods.components import aligned
 from analyses.methods.finite import check_finite_weights
 from analyses.results import (
     NONE,
+    AnyMetric,
     Drawing,
     Result,
     as_metric,
@@ -57,7 +58,6 @@ from interp.execution import Provenance
 from interp.graph import Graph
 from interp.integers import at_least
 from interp.io import ProgressLike
-from interp.metrics import Metric
 
 FAITHFUL = 0.8
 """The least faithfulness of a circuit that explains the answer."""
@@ -313,7 +313,7 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
     clean: Any,  # noqa: ANN401 - what model.check reads
     corrupt: Any,  # noqa: ANN401 - likewise
     *,
-    metric: str | Metric,
+    metric: AnyMetric,
     most: int = 64,
     steps: int = 10,
     attribution: EdgeAttribution | None = None,
@@ -330,8 +330,8 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
             encoder–decoder.
         corrupt: as many prompts with another answer, each with as many tokens as its clean
             counterpart.
-        metric: a metric of the answer, with a gradient; direct effects are measured only for a
-            logit or a logit difference.
+        metric: a metric of the answer, or a function of the logits, with a gradient; direct
+            effects are measured only for a logit or a logit difference.
         most: the most edges of a small circuit; at most half of all edges are used.
         steps: least number of steps of the path along which edges are scored, as in
             ``attribute_edges`` with a tolerance of 0.01.

@@ -47,6 +47,7 @@ from analyses.neurons.neuron_terms import (
 )
 from analyses.results import (
     MARK,
+    AnyMetric,
     Drawing,
     Progress,
     Result,
@@ -67,7 +68,6 @@ from interp import Transformer
 from interp.errors import Cancelled, InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_integer, as_seed, at_least, within
-from interp.metrics import Metric
 from interp.prompts import rows_of
 from interp.sweeps import check_options
 
@@ -305,7 +305,7 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
     bos: bool = False,
     ablate: int = 32,
     method: str = "mean",
-    metric: str | Metric | None = None,
+    metric: AnyMetric | None = None,
     seed: int = 0,
     rows: int = 64,
     memory: float | None = None,
@@ -326,8 +326,8 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
         ablate: number of texts, the first of the corpus, on which neurons are ablated; 0 for none.
         method: method of ablation: ``zero``, ``mean`` (over these texts) or ``resample``.
         metric: ``"loss"`` (next-token, nats), ``"kl"`` (KL from the model's own predictions, nats,
-            which is never negative) or a metric; by default the loss, or KL for an encoder. A model
-            without logits needs a metric to be ablated.
+            which is never negative), a metric or a function of the logits; by default the loss, or
+            KL for an encoder. A model without logits needs a metric to be ablated.
         seed: seed for random orders, vectors and donors.
         rows: texts per forward; the result does not depend on it.
         memory: bytes that the ablation may take, as for :func:`interp.sweep`.

@@ -7,10 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.methods.components import Component, Replacements
-from analyses.results import Progress, in_cells, rounding, sweep_metric
+from analyses.results import AnyMetric, Progress, in_cells, rounding, sweep_metric
 from interp import Sweep, Transformer, sweep
 from interp.io import cancellable
-from interp.metrics import Metric
 from interp.model import Batch
 
 
@@ -46,7 +45,7 @@ def ablate_neurons(  # noqa: PLR0913 - the settings of one ablation, by keyword
     neurons: Sequence[Component],
     *,
     method: str,
-    metric: str | Metric,
+    metric: AnyMetric,
     seed: int,
     rows: int,
     memory: float | None = None,

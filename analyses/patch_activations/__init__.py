@@ -36,6 +36,7 @@ from analyses.results import (
     Progress,
     Result,
     SeparatePrompts,
+    as_metric,
     cancelled_note,
     counted,
     effect_frame,
@@ -53,7 +54,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import at_least
 from interp.io import cancellable
-from interp.metrics import Loss, Metric
+from interp.metrics import Loss, Metric, MetricLike
 from interp.model import Batch
 from interp.sweeps import check_options
 
@@ -240,7 +241,7 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
     clean: Any,  # noqa: ANN401 - what model.check reads
     corrupt: Any,  # noqa: ANN401 - likewise
     *,
-    metric: Metric,
+    metric: Metric | MetricLike,
     at: str | Sequence[str] = "resid_pre",
     over: Sequence[str] = ("layer", "pos"),
     direction: str = "denoise",
@@ -261,8 +262,9 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
             for an encoder–decoder.
         corrupt: their corrupted counterparts, each with as many tokens; see
             :func:`analyses.methods.components.aligned`.
-        metric: e.g. ``interp.metrics.logit_diff(target, distractor)``, on the base's prompts. It
-            must differ between the two texts of every pair.
+        metric: e.g. ``interp.metrics.logit_diff(target, distractor)``, on the base's prompts, or a
+            function of the logits of all prompts with one number per prompt. It must differ between
+            the two texts of every pair.
         at: what is patched: the label of a point that every layer has, such as ``resid_pre``,
             ``attn_out``, ``mlp_out``, ``z``, ``q``, ``pattern``; or several, each by itself.
         over: the axes of a cell: some of ``layer``, ``head`` and ``pos``. A cell extends over the
@@ -309,6 +311,7 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
     check_options(model, memory, resume)
     axes, rows = _check(metric, over, direction), at_least(1, rows, "rows")
     _check_estimate(estimate, largest, axes, resume)
+    measured = as_metric(metric, model)
     points: list[Any] = list(at) if isinstance(at, list | tuple) else [at]
     pair = aligned(model, clean, corrupt)
     base_of, source_of = pair[::-1] if direction == "denoise" else pair
@@ -316,7 +319,7 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
     every = [place for layers in places.values() for place in layers]
     provenance, notes = Provenance.of(model, *pair[0], *pair[1]), tuple[str, ...]()
     with cancellable(cancelled), naming_first_nan(model, *pair):
-        source = Recorded.of(model, source_of, every, metric, rows)
+        source = Recorded.of(model, source_of, every, measured, rows)
         grid = Grid.of(source, places, axes)
         described: dict[str, Any] = {
             "points": tuple(places),
@@ -324,11 +327,11 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
             "cells": grid.columns(model, position_labels(model, *_of_stack(pair, model, stack))),
             "lengths": source.lengths(stack),
             "direction": direction,
-            "metric": metric.name,
-            "unit": metric.unit,
+            "metric": measured.name,
+            "unit": measured.unit,
         }
         if estimate:
-            base_values, changes = first_order_changes(source, base_of, grid, metric, rows)
+            base_values, changes = first_order_changes(source, base_of, grid, measured, rows)
             unmeasured = torch.full((len(places), len(base_values)), torch.nan).double()
             return ActivationPatching(
                 **_ends(direction, base_values, source.measured, provenance.dtype),
@@ -339,10 +342,10 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
                 provenance=provenance,
                 is_estimate=True,
             )
-        base = Recorded.of(model, base_of, every, metric, rows)
+        base = Recorded.of(model, base_of, every, measured, rows)
         ends, cells = _ends(direction, base.measured, source.measured, provenance.dtype), None
         if largest is not None and largest < grid.n_cells:
-            _, changes = first_order_changes(source, base_of, grid, metric, rows)
+            _, changes = first_order_changes(source, base_of, grid, measured, rows)
             cells = largest_cells(changes / (source.measured - base.measured), largest)
             notes = (
                 f"the {largest} of {grid.n_cells} cells with the largest first-order estimates; "
@@ -353,17 +356,17 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         model,
         base.batches,
         [*grid.edits(base, source, cells)],
-        metric,
+        measured,
         memory=memory,
         progress=in_cells(progress, len(base.measured)),
         cancelled=cancelled,
         resume=resume,
     )
-    own, together, patched = grid.measured(table.values, cells)
+    unchanged, together, patched = grid.measured(table.values, cells)
     return ActivationPatching(
         **ends,
         patched=patched,
-        own=own,
+        own=unchanged,
         together=together,
         **described,
         provenance=replace(provenance, edits=table.provenance.edits),
@@ -436,7 +439,7 @@ def _check(metric: object, over: object, direction: object) -> tuple[str, ...]:
     Raises:
         InvalidInput: see :func:`patch_activations`.
     """
-    if not isinstance(metric, Metric) or isinstance(metric, Loss):
+    if not callable(metric) or isinstance(metric, Loss):
         raise InvalidInput(
             f"metric={shorten(metric)} should be one of interp.metrics that asks both texts the "
             "same, such as logit_diff(target, distractor); a loss is of each text's own tokens."

@@ -93,8 +93,8 @@ class Grid:
         for grid, of_cases, of_point in zip(patched, by_point, cells, strict=True):
             if of_point:
                 grid[tuple(torch.tensor(of_point).T)] = of_cases[2:]
-        own, together = (torch.stack([cases[n] for cases in by_point]) for n in (0, 1))
-        return own, together, patched
+        unchanged, together = (torch.stack([cases[n] for cases in by_point]) for n in (0, 1))
+        return unchanged, together, patched
 
     def columns(self, model: Network, tokens: Sequence[str]) -> dict[str, tuple[object, ...]]:
         """The columns of the cells: point, layer, head, pos, token, name, where they apply.

@@ -59,6 +59,7 @@ from analyses.results.figures import (
     plotly_figure,
     plotted,
 )
+from analyses.results.function_metric import AnyMetric
 from analyses.results.labelled_rows import (
     LabelledRows,
     check_same_rows,
@@ -99,6 +100,7 @@ __all__ = [
     "MARK",
     "NONE",
     "PROBABILITIES",
+    "AnyMetric",
     "Bars",
     "Cells",
     "Curve",

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from analyses.results.function_metric import AnyMetric, FunctionMetric
 from analyses.results.statistics import LEVEL, false_discovery_rates, interval
 from interp import Sweep, run
 from interp.errors import InvalidInput, shorten
@@ -165,14 +166,14 @@ def by_chance(frame: pd.DataFrame) -> float:
 
 
 def as_metric(
-    metric: str | Metric, model: Network, batches: Sequence[Batch] = (), rows: int = 64
+    metric: AnyMetric, model: Network, batches: Sequence[Batch] = (), rows: int = 64
 ) -> Metric:
     """Resolve the metric that an analysis was given: a name, or one of ``interp.metrics``.
 
     Args:
-        metric: ``"loss"``, ``"kl"`` (KL from the model's own predictions on ``batches``) or a
-            metric. ``"kl"`` holds the logits of all prompts, ``[prompt pos vocab]``, while it is in
-            use; that of :func:`sweep_metric` does not.
+        metric: ``"loss"``, ``"kl"`` (KL from the model's own predictions on ``batches``), a metric
+            or a function of the logits. ``"kl"`` holds the logits of all prompts,
+            ``[prompt pos vocab]``, while it is in use; that of :func:`sweep_metric` does not.
         model: the model.
         batches: the prompts of each stack; without them there is no ``"kl"``.
         rows: prompts per forward while the model's own predictions are computed.
@@ -183,10 +184,12 @@ def as_metric(
     check_metric(metric, model, has_kl=bool(batches))
     if isinstance(metric, Metric):
         return metric.with_ids(model.to_single_token)
+    if not isinstance(metric, str):
+        return FunctionMetric(function=metric)
     return kl(_own_logits(model, batches, rows)) if metric == "kl" else Loss()
 
 
-def sweep_metric(metric: str | Metric, model: Network) -> Metric:
+def sweep_metric(metric: AnyMetric, model: Network) -> Metric:
     """As :func:`as_metric`, for a sweep, in which ``"kl"`` holds no logits of all prompts.
 
     It is then the KL from the predictions of the forward without edits.
@@ -205,12 +208,10 @@ def check_metric(metric: object, model: Network, *, has_kl: bool = True) -> None
         InvalidInput: see :func:`as_metric`.
     """
     names = ("loss", "kl") if has_kl else ("loss",)
-    if not isinstance(metric, Metric | str) or (isinstance(metric, str) and metric not in names):
+    if metric not in names if isinstance(metric, str) else not callable(metric):
         listed = ", ".join(f'"{name}"' for name in names)
         message = f"metric={shorten(metric)} should be {listed} or one of interp.metrics, such as "
-        message += "interp.metrics.logit_diff(target, distractor)."
-        if callable(metric):
-            message += " interp.sweep also takes a function of logits."
+        message += "interp.metrics.logit_diff(target, distractor), or a function of the logits."
         raise InvalidInput(message)
     if (isinstance(metric, Loss) or metric == "loss") and not model.config.is_causal:
         raise InvalidInput(

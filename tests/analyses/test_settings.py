@@ -14,7 +14,6 @@ from analyses import (
     positions,
     prune,
 )
-from analyses.results import check_metric
 from interp.errors import InvalidInput
 from interp.metrics import logit_diff
 
@@ -22,18 +21,6 @@ from interp.metrics import logit_diff
 def test_every_analysis_names_an_odd_setting_before_it_runs_the_model():
     """In a process of its own: see ``odd_settings.py``."""
     assert printed_by(Path(__file__).with_name("odd_settings.py")) == ""
-
-
-@pytest.mark.parametrize(
-    ("metric", "names_the_sweep"), [(lambda logits: logits[:, -1, 0], True), ("logit_diff", False)]
-)
-def test_the_error_of_what_is_no_metric_of_an_analysis_has_an_example_of_one(
-    metric, names_the_sweep
-):
-    """The message has an example; for a function, where one is measured."""
-    with pytest.raises(InvalidInput, match=r"metric=.*logit_diff\(target, ") as caught:
-        check_metric(metric, build("gpt2"))
-    assert ("interp.sweep" in str(caught.value)) is names_the_sweep
 
 
 @pytest.mark.parametrize("by", ["component", "source"])
