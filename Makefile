@@ -95,11 +95,11 @@ dist: .venv/.installed-dev ## Build wheel and sdist into dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 
-# The tests that call other packages most: torch (laws, weights, cache), tokenizers (text),
+# The tests that call other packages most: torch (laws, model, cache), tokenizers (text),
 # safetensors (tensor_file), pandas and plotly (results), typer, rich, pyarrow and jinja2 (the
 # commands), streamlit (a session). Annotations are checked by `make test`, and old versions may warn
 # that newer ones of other packages will drop what they use.
-TORCH_TESTS := tests/laws tests/cache tests/weights
+TORCH_TESTS := tests/laws tests/cache tests/model
 VERSION_TESTS = $(if $(filter torch,$(KEEP)),,$(TORCH_TESTS)) tests/text tests/test_tensor_file.py \
 	tests/test_distribution.py tests/analyses/test_results.py tests/apps/test_cli.py \
 	tests/apps/test_doctor.py tests/apps/test_full_disk.py tests/apps/explorer/test_session.py

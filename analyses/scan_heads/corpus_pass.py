@@ -23,9 +23,8 @@ from interp.execution import free_bytes, size_of
 from interp.executors import map_batches
 from interp.integers import as_seed, at_least, within
 from interp.io import Progress
-from interp.model import Batch
+from interp.model import Batch, weight_hash
 from interp.prompts import Pool, pools_of
-from interp.weights import weight_hash
 
 POOL = 256
 """Number of texts in memory at a time, which are sorted by length and divided into batches."""

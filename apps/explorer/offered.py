@@ -14,7 +14,7 @@ from apps.explorer.garbage import freeze_lasting_objects
 from interp import dictionaries
 from interp.errors import ModelLoadError, shorten
 from interp.loading import AT_STEP, AUTO, MODEL_FOLDER, bundled, hub, installed, load, steps_of
-from interp.weights import assume_constant_weights, weight_hash
+from interp.model import assume_constant_weights, weight_hash
 
 MAX_DICTIONARIES = 64
 """Number of dictionaries that stay loaded."""

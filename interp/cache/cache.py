@@ -23,10 +23,9 @@ from interp.edits import EditSite, Selection
 from interp.errors import InvalidInput, NotRecorded, StaleCache
 from interp.graph import computation_graph
 from interp.io import Table, as_path
-from interp.model import Network, version_of
+from interp.model import Network, version_of, weight_hash
 from interp.names import Request
 from interp.points import Place, PlaceLike
-from interp.weights import weight_hash
 
 Writes = dict[str, Float[Tensor, "batch pos d_model"]]
 Join = Callable[[Tensor], Tensor]

@@ -11,8 +11,7 @@ from interp.cache.shapes import mismatch
 from interp.config import MAX_LAYERS, Config
 from interp.errors import InvalidInput, first_line
 from interp.io import as_path
-from interp.model import Network, as_network
-from interp.weights import weight_hash
+from interp.model import Network, as_network, weight_hash
 
 
 def load_cache(path: str | Path, model: Network | None = None) -> Cache:

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from interp.edits import Edit
-from interp.model import Batch, Network
-from interp.weights import weight_hash
+from interp.model import Batch, Network, weight_hash
 
 
 @dataclass(frozen=True)

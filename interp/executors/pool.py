@@ -20,9 +20,8 @@ from interp.executors.sweep_dispatch import SweepDispatch
 from interp.executors.transfer import Snapshot
 from interp.executors.worker_server import Settings
 from interp.integers import at_least
-from interp.model import Network
+from interp.model import Network, weight_hash
 from interp.sweeps import Job, Outcome, Worker
-from interp.weights import weight_hash
 
 Pool = TypeVar("Pool", bound="WorkerPool")
 SHARE = 0.25

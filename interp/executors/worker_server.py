@@ -27,10 +27,9 @@ from torch import Tensor
 from interp.errors import HookFailed, InterpError, WorkerFailed, first_line
 from interp.execution import versions
 from interp.executors.transfer import dumps, load_snapshot, loads
-from interp.model import Batch, Network
+from interp.model import Batch, Network, weight_hash
 from interp.points import Place
 from interp.sweeps import Budget, Case, Job, Outcome, RestartMap, StartedJob, Worker
-from interp.weights import weight_hash
 
 Group = tuple[tuple[Case, ...], int]
 """The cases of one forward, and its first column."""

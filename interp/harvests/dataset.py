@@ -35,11 +35,10 @@ from interp.harvests.pieces import DOCUMENT, Pieces
 from interp.harvests.shards import check_shard, open_shard, present_shards
 from interp.integers import as_seed, at_least, integer, within
 from interp.io import as_path
-from interp.model import Batch
+from interp.model import Batch, weight_hash
 from interp.points import Place, PlaceLike, Point
 from interp.prompts import rows_of
 from interp.transformer import TextNetwork
-from interp.weights import weight_hash
 
 BLOCK_BYTES = 2**26
 """Bytes of the activations of a block, by default."""

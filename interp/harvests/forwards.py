@@ -17,12 +17,11 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import precision, run
 from interp.harvests.index import DTYPES, IDS, Computation, Index, StoredPlace
 from interp.harvests.pieces import Pieces, TextsOfPiece
-from interp.model import Batch, Network, TokenInput
+from interp.model import Batch, Network, TokenInput, weight_hash
 from interp.names import Request
 from interp.points import Place
 from interp.prompts import by_length
 from interp.transformer import TextNetwork
-from interp.weights import weight_hash
 
 FORWARD_TOKENS = {"cpu": 2**12, "cuda": 2**14}
 """Tokens of a forward by device, padding included, unless a single text is longer."""

@@ -18,6 +18,12 @@ from interp.model.block import Block
 from interp.model.context import Context, KeysValues, NoKVCache
 from interp.model.embedding_kinds import ProjectedTokens, TokenTypes
 from interp.model.experts import Experts, SharedExperts
+from interp.model.hashing import (
+    assume_constant_weights,
+    weight_hash,
+    weight_state,
+    weight_sums,
+)
 from interp.model.images import ImageInput, Patches
 from interp.model.kv_cache import FixedKV, KVCache, RepeatedKV
 from interp.model.linear import DEFAULT, Kernel, Linear
@@ -113,6 +119,7 @@ __all__ = [
     "Window",
     "as_mask",
     "as_network",
+    "assume_constant_weights",
     "column_of",
     "fixed_axes",
     "in_forward_mode",
@@ -123,5 +130,8 @@ __all__ = [
     "unembedding_of",
     "untouched",
     "version_of",
+    "weight_hash",
+    "weight_state",
+    "weight_sums",
     "whole_numbers",
 ]

@@ -21,12 +21,20 @@ from interp.errors import InterpError, InvalidInput, shorten
 from interp.execution import fix_free_bytes, measured_free_bytes, versions
 from interp.io import Table
 from interp.loading import load, meta_model, reading_shares
-from interp.model import MLP, Attention, Experts, Network, SharedExperts, Stack, Unembedding
+from interp.model import (
+    MLP,
+    Attention,
+    Experts,
+    Network,
+    SharedExperts,
+    Stack,
+    Unembedding,
+    weight_sums,
+)
 from interp.tensor_parallel import heads, neurons, vocabulary
 from interp.tensor_parallel.parts import LOCAL, Splits
 from interp.tensor_parallel.ranks import Ranks, default_ranks, ranks_of
 from interp.transformer import Transformer
-from interp.weights import weight_sums
 
 TIMEOUT = 600.0
 """Seconds after which a collective that another rank does not join fails."""

@@ -1,6 +1,7 @@
 """The model of the public API: predictions, views of its weights, TransformerLens's methods."""
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from interp.points import PlaceLike
 from interp.transformer.predictions import Top, column_of_prompt, next_token_loss, top_of
 from interp.transformer.saving import save_folder
 from interp.transformer.text_network import TextNetwork
-from interp.weights import processed, stripped
 
 HookFunction = Callable[[Tensor, Hook], Tensor | None]
 HookName = PlaceLike | Callable[[str], bool]
@@ -161,15 +161,13 @@ class Transformer(TextNetwork):
             InvalidInput: some steps would change what this model computes; the message names all of
                 them, for which ``False`` must be passed.
         """
-        made = processed(
+        made = import_module("interp.weights").processed(
             self,
             norms=fold_norms,
             writing=center_writing,
             unembed=center_unembed,
             value_biases=fold_value_biases,
         )
-        if not isinstance(made, Transformer):
-            raise TypeError(f"A {type(made).__name__} is not a Transformer.")
         made.tokenizer, made.agreement = self.tokenizer, self.agreement
         return made
 
@@ -189,9 +187,7 @@ class Transformer(TextNetwork):
         Raises:
             InvalidInput: neither is to be removed, or weights are parametrized.
         """
-        made = stripped(self, mask=mask, positions=positions)
-        if not isinstance(made, Transformer):
-            raise TypeError(f"A {type(made).__name__} is not a Transformer.")
+        made = import_module("interp.weights").stripped(self, mask=mask, positions=positions)
         made.tokenizer = self.tokenizer
         return made
 

@@ -26,7 +26,7 @@ from analyses import ablate, top_texts
 from interp import Place, Point, Transformer, edits, metrics, run, sweep
 from interp.dictionaries import Dictionary, DictionaryTransformer, JumpReLU, ReLU, SkipDictionary
 from interp.errors import InvalidInput, UnknownPlace
-from interp.weights import weight_hash
+from interp.model import weight_hash
 
 N_FEATURES = 7
 VIEWED = ["gpt2", "neox", "bert", "gemma2", "mixtral", "uneven-pair"]

@@ -19,7 +19,7 @@ import interp
 from interp import Place, Point, dictionaries, edits, metrics, run, sweep
 from interp.dictionaries import CrossLayerTranscoder, DictionaryTransformer, feature_edits
 from interp.errors import InvalidEdit, InvalidInput
-from interp.weights import weight_hash
+from interp.model import weight_hash
 
 attached = import_module("tests.dictionaries.test_attached")
 cross_layer = import_module("tests.dictionaries.test_cross_layer")

@@ -29,8 +29,8 @@ from interp import InterpError, Transformer, edits, metrics, packed, packing_gai
 from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
 from interp.kernels.packed import PackedLinear, is_available
+from interp.model.hashing import weight_hash
 from interp.model.linear import Linear
-from interp.weights.hash import weight_hash
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="this PyTorch has no packed products")
 

@@ -22,9 +22,9 @@ from interp import InterpError, load, packed, run
 from interp.errors import InvalidInput
 from interp.loading import MODEL_FOLDER
 from interp.model.attention.attention import Attention
+from interp.model.hashing import weight_hash
 from interp.model.norm import LayerNorm, ScaledNorm
 from interp.model.norm_kinds import OffsetRMSNorm
-from interp.weights.hash import weight_hash
 
 BOUND = 1e-9
 STEPS = ("fold_norms", "center_writing", "center_unembed", "fold_value_biases")

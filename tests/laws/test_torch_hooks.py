@@ -28,7 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from interp import Transformer, edits, load_cache, metrics, packed, run, sweep
 from interp.errors import InvalidInput, StaleCache
 from interp.kernels.packed import is_available
-from interp.weights.hash import weight_hash
+from interp.model.hashing import weight_hash
 
 METRIC = metrics.logit_diff(1, 2)
 

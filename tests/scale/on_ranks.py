@@ -21,10 +21,10 @@ from torch import distributed as dist
 import interp
 from interp import edits, metrics
 from interp.errors import InvalidInput
+from interp.model import weight_hash
 from interp.tensor_parallel import Ranks
 from interp.tensor_parallel.parts import LOCAL
 from interp.tensor_parallel.sharded import plan_of
-from interp.weights import weight_hash
 
 Differences = dict[str, float]
 DIVIDED = {"head", "kv_head", "d_mlp", "expert"}

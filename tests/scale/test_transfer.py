@@ -8,7 +8,7 @@ from architectures import assert_identical, build
 
 from interp.errors import InvalidInput
 from interp.executors.transfer import Snapshot, dumps, load_snapshot, loads, mapped
-from interp.weights import weight_hash
+from interp.model import weight_hash
 
 
 @pytest.mark.parametrize(

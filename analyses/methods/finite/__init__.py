@@ -12,8 +12,7 @@ from torch import Tensor
 
 from interp.errors import InvalidInput, NotANumber
 from interp.execution import first_nan, run
-from interp.model import Batch, Network
-from interp.weights import weight_state
+from interp.model import Batch, Network, weight_state
 
 __all__ = ["check_finite_weights", "check_forward", "check_no_nan", "naming_first_nan"]
 

@@ -20,8 +20,7 @@ from interp.errors import InvalidInput
 from interp.execution import Provenance
 from interp.io import build, tensor_bytes
 from interp.metrics import at_least_float32
-from interp.model import Network, Stream, as_network, unembedding_of
-from interp.weights import weight_hash
+from interp.model import Network, Stream, as_network, unembedding_of, weight_hash
 
 FILE = FileKind("interp_tuned_lens", 1, "a tuned lens", "lens.save(path)")
 

@@ -10,7 +10,7 @@ from apps.explorer import offered
 from apps.explorer.garbage import freeze_lasting_objects
 from apps.explorer.offered import model_of
 from interp.execution.provenance import Provenance
-from interp.weights import hash as hash_module
+from interp.model import hashing
 
 
 @pytest.fixture(autouse=True)
@@ -44,5 +44,5 @@ def test_a_model_that_is_no_longer_kept_is_freed_when_the_next_one_is_loaded(fro
 
 def test_the_hash_of_the_weights_is_computed_when_a_model_is_loaded(monkeypatch):
     model = model_of("induction-by-hand")
-    monkeypatch.setattr(hash_module, "_compute_hash", None)
+    monkeypatch.setattr(hashing, "_compute_hash", None)
     assert Provenance.of(model).weights

@@ -5,11 +5,10 @@ import copy
 import pytest
 import torch
 
-import interp.weights.hash as hashing
 from analyses.methods.finite import check_finite_weights
 from interp.errors import InvalidInput
 from interp.loading import load
-from interp.weights import assume_constant_weights, weight_hash
+from interp.model import assume_constant_weights, hashing, weight_hash
 
 
 @pytest.fixture

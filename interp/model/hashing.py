@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn.utils.parametrize import is_parametrized
 
 from interp.io import tensor_bytes
-from interp.model import Network, version_of
+from interp.model.network import Network
+from interp.model.weight_version import version_of
 
 
 def weight_hash(model: Network) -> str:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from allocations import allocated
 
-import interp.weights.hash as sums
-from interp.weights.hash import weight_sums
+import interp.model.hashing as sums
+from interp.model.hashing import weight_sums
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
