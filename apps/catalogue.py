@@ -15,7 +15,7 @@ from interp.loading import (
     named_file,
     steps_of,
 )
-from interp.transformer import CONFIG
+from interp.saved import CONFIG
 from interp.zoo import card
 
 COLUMNS = [

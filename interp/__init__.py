@@ -9,7 +9,7 @@ run.logits, run.cache["pattern", 0]
 """
 
 from interp import edits, executors, metrics
-from interp.cache import Cache, load_cache
+from interp.cache import Cache
 from interp.config import (
     NO_NORM,
     AttentionConfig,
@@ -39,6 +39,7 @@ from interp.loading import TwoTowers, bundled, from_torch, load, load_towers
 from interp.model import PAD
 from interp.points import Place, Point
 from interp.prompts import Template, bundled_prompts, iter_prompts, read_prompts, read_template
+from interp.saved import load_cache
 from interp.sweeps import Interrupted, Sweep, estimate_sweep, sweep
 from interp.tensor_parallel import ShardedTransformer, parallel
 from interp.text import Tokenizer

@@ -14,7 +14,7 @@ import torch
 from interp.errors import InvalidInput, OutOfResources
 from interp.io import replacement, sole_writer
 from interp.loading import load
-from interp.transformer import STEPS
+from interp.saved import STEPS
 from interp.zoo import Card, history
 from training.checkpoint import FILE
 from training.loop import Report, report_nothing

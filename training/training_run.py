@@ -9,7 +9,8 @@ import torch
 
 from interp.errors import OutOfResources
 from interp.execution import processor
-from interp.transformer import Transformer, save_step, write_files
+from interp.saved import save_step, write_files
+from interp.transformer import Transformer
 from interp.zoo import Card, History
 from training.checkpoint import FILE, PER_RUN, FileCheckpointer, NoCheckpointer
 from training.loop import (

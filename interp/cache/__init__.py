@@ -1,8 +1,21 @@
-"""The recorded activations of a run: stored, derived when they are read, saved to a file."""
+"""The recorded activations of a run: stored, or derived when they are read."""
 
 from interp.cache.cache import Cache, Join
-from interp.cache.compact import storage_of
+from interp.cache.compact import is_fresh, storage_of, view_of
+from interp.cache.contents import Contents
 from interp.cache.derive import Derivation, needs_of, required_places
-from interp.cache.file import load_cache
+from interp.cache.shapes import shape_in, source_columns
 
-__all__ = ["Cache", "Derivation", "Join", "load_cache", "needs_of", "required_places", "storage_of"]
+__all__ = [
+    "Cache",
+    "Contents",
+    "Derivation",
+    "Join",
+    "is_fresh",
+    "needs_of",
+    "required_places",
+    "shape_in",
+    "source_columns",
+    "storage_of",
+    "view_of",
+]

@@ -7,6 +7,7 @@ all places stores the streams and q, k, v, z, and derives the rest when it is re
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh, storage_of
+from interp.cache.contents import Contents
 from interp.cache.derive import Derivation, weights_of
-from interp.cache.format import Contents, write_contents
 from interp.cache.shapes import in_bytes, listing
 from interp.edits import EditSite, Selection
 from interp.errors import InvalidInput, NotRecorded, StaleCache
@@ -386,7 +387,16 @@ class Cache:
             OutOfResources: the file can't be written.
             StaleCache: the weights have changed since the run, or a stored tensor has.
         """
-        file = as_path(path)
+        file, contents = as_path(path), self.contents()
+        write = import_module("interp.saved").write_cache  # of a package above this one
+        self._model.write_once(lambda: write(contents, file))
+
+    def contents(self) -> Contents:
+        """What the cache is restored from; all processes that hold the model must call it.
+
+        Raises:
+            StaleCache: the weights have changed since the run, or a stored tensor has.
+        """
         if self._derive.is_stale:
             raise StaleCache(
                 "The weights have changed since the run, and the file must say which they were; "
@@ -394,17 +404,15 @@ class Cache:
             )
         wholes = ((place, self._whole(place)) for place in self._stored)
         stored = {place: whole for place, whole in wholes if self._model.is_writer}
-        gradients = {at: self._joined(at, part) for at, part in self._gradients.items()}
-        contents = Contents(
+        return Contents(
             config=self._model.config,
             weights=self._weight_hash or weight_hash(self._model),
             recorded=list(self._recorded),
             stored=converted(stored, torch.Tensor.detach),
-            gradients=gradients,
+            gradients={at: self._joined(at, part) for at, part in self._gradients.items()},
             contexts=self._derive.contexts,
             dtype=self._placement.dtype,
         )
-        self._model.write_once(lambda: write_contents(contents, file))
 
     def __getstate__(self) -> dict[str, Any]:
         """The state with each tensor in its own storage: pickles don't share storages of views."""

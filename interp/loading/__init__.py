@@ -51,7 +51,8 @@ from interp.loading.torch_transformer import from_torch
 from interp.loading.transformers_fields import TABLE
 from interp.loading.two_towers import load_folder_of_towers, load_live_towers, named
 from interp.model import DEFAULT
-from interp.transformer import CONFIG, Transformer, save_folder, weights_file
+from interp.saved import CONFIG, save_folder, weights_file
+from interp.transformer import Transformer
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
 MODEL_FOLDER = Path(__file__).parent.parent / "zoo" / "models"

@@ -19,8 +19,8 @@ from typing import Any
 from interp.errors import reason
 from interp.io import UNREADABLE, read_bounded
 from interp.loading.tokenizer_config import SPECIAL, TOKENIZER_CONFIG
+from interp.saved import CHAT
 from interp.text import MAX_TEMPLATE, ChatTemplates
-from interp.transformer import CHAT
 
 FILE, FOLDER = "chat_template.jinja", "additional_chat_templates"
 MAX_FILES = 101

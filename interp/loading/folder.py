@@ -22,8 +22,9 @@ from interp.loading.registry import family_of
 from interp.loading.source import SafetensorsSource, open_weights
 from interp.loading.special_tokens import as_tokenizer, attach_tokenizer, set_tokenizer
 from interp.loading.tokenizer_config import configure, read_tokenizer_config
+from interp.saved import CONFIG, STEPS, TOKENIZER, weights_file
 from interp.text import Tokenizer
-from interp.transformer import CONFIG, STEPS, TOKENIZER, Transformer, weights_file
+from interp.transformer import Transformer
 
 ADAPTER, GENERATION = "adapter_config.json", "generation_config.json"
 MAX_CONFIG_BYTES = 2**22

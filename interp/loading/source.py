@@ -26,7 +26,7 @@ from interp.loading.weight_files import (
     is_stored,
     variants,
 )
-from interp.transformer import COMPUTE_DTYPE
+from interp.saved import COMPUTE_DTYPE
 
 DTYPES = {name: STORED[name] for name in ("F64", "F32", "F16", "BF16")}
 """The dtypes that a model can compute in, by their names in safetensors."""

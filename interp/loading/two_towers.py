@@ -36,8 +36,9 @@ from interp.loading.live import generation_of as live_generation_of
 from interp.loading.registry import two_tower_family_of
 from interp.loading.source import Source, StateDictSource, open_weights
 from interp.loading.special_tokens import as_tokenizer, set_tokenizer
+from interp.saved import CONFIG
 from interp.text import Tokenizer
-from interp.transformer import CONFIG, Transformer
+from interp.transformer import Transformer
 
 OF_TEXT = re.compile(r"text_(model|projection)\.")
 OF_IMAGE = re.compile(r"(vision_model|visual_projection)\.")

@@ -9,7 +9,7 @@ from interp.sweeps.estimate import estimate_sweep
 from interp.sweeps.memory import Budget, Footprint, footprint, is_out_of_memory
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.result import Interrupted, Sweep
-from interp.sweeps.schedule import Case, Job, cases_of, groups_of
+from interp.sweeps.schedule import Case, Job, PlacedEdits, cases_of, groups_of, label_of
 from interp.sweeps.sweep import sweep
 from interp.sweeps.validate import check_metric, check_options, on_cpu
 from interp.sweeps.worker import (
@@ -31,6 +31,7 @@ __all__ = [
     "Interrupted",
     "Job",
     "Outcome",
+    "PlacedEdits",
     "RestartMap",
     "StartedJob",
     "Sweep",
@@ -42,6 +43,7 @@ __all__ = [
     "footprint",
     "groups_of",
     "is_out_of_memory",
+    "label_of",
     "local",
     "logits_formed",
     "on_cpu",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -11,12 +12,8 @@ from torch import Tensor
 from interp.edits import Edit, Selection
 from interp.execution import Provenance
 from interp.io import DataFrame, Table, frame_of
-from interp.metrics import Metric, MetricLike, name_and_unit
-from interp.sweeps.file import Contents, read_contents, write_contents
+from interp.metrics import Metric, MetricLike
 from interp.sweeps.schedule import PlacedEdits, label_of
-
-SAVED = ("values", "baseline", "done", "placed", "measured", "provenance")
-"""The fields that are saved to a file."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -131,20 +128,16 @@ class Sweep:
             InvalidInput: an edit or the metric is a Python function, or there is no such folder.
             OutOfResources: the file can't be written.
         """
-        fields_saved = {name: getattr(self, name) for name in SAVED}
-        write_contents(Contents(**fields_saved, notes=tuple(self.remarks)), Path(path))
+        import_module("interp.saved").write_sweep(self, Path(path))  # of a package above this one
 
-    @classmethod
-    def load(cls, path: str | Path) -> "Sweep":
+    @staticmethod
+    def load(path: str | Path) -> "Sweep":
         """Read a sweep that :meth:`save` wrote.
 
         Raises:
             InvalidInput: there is no such file, or it is damaged, of another kind or version.
         """
-        read = read_contents(Path(path))
-        metric, unit = name_and_unit(read.measured)
-        fields_saved = {name: getattr(read, name) for name in SAVED}
-        return cls(**fields_saved, metric=metric, unit=unit, remarks=dict.fromkeys(read.notes))
+        return import_module("interp.saved").read_sweep(Path(path))
 
 
 class Interrupted(KeyboardInterrupt):

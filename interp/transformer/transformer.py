@@ -19,7 +19,6 @@ from interp.metrics import Position, as_position, batch_loss
 from interp.names import Request
 from interp.points import PlaceLike
 from interp.transformer.predictions import Top, column_of_prompt, next_token_loss, top_of
-from interp.transformer.saving import save_folder
 from interp.transformer.text_network import TextNetwork
 
 HookFunction = Callable[[Tensor, Hook], Tensor | None]
@@ -133,7 +132,7 @@ class Transformer(TextNetwork):
             InvalidInput: the folder has files that this package did not write.
             OutOfResources: the folder can't be written, or another process is writing it.
         """
-        save_folder(self, as_path(folder), dtype)
+        import_module("interp.saved").save_folder(self, as_path(folder), dtype)
 
     # ---- views of the weights -----------------------------------------------------------------
 

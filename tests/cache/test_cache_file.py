@@ -20,8 +20,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from interp import Cache, Config, Transformer, edits, load_cache, metrics, run
-from interp.cache.format import HEADER, VERSION
 from interp.errors import InvalidInput, NotRecorded, OutOfResources, StaleCache, UnknownPlace
+from interp.saved.cache_format import HEADER, VERSION
 
 
 def recorded(record: object = "all", name: str = "gpt2", **settings: object) -> Cache:
@@ -381,7 +381,7 @@ def test_where_nothing_can_be_written_it_is_an_error(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("interp.cache.format.save_tensors", full)
+    monkeypatch.setattr("interp.saved.cache_format.save_tensors", full)
     with pytest.raises(OutOfResources, match=r"can't be written.*No space"):
         recorded().save(tmp_path / "run.cache")
     with pytest.raises(OutOfResources, match="can't be written"):
@@ -396,7 +396,7 @@ def test_an_interrupted_save_leaves_what_was_there(saved, monkeypatch):
         path.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("interp.cache.format.save_tensors", interrupted)
+    monkeypatch.setattr("interp.saved.cache_format.save_tensors", interrupted)
     with pytest.raises(KeyboardInterrupt):
         recorded("z").save(saved)
     assert saved.read_bytes() == before

@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 import interp
 from interp.errors import ModelLoadError
 from interp.loading import save_folder
-from interp.transformer.saving import save_step
+from interp.saved import save_step
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ def test_a_file_is_complete_or_absent(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("interp.sweeps.file.save_tensors", full)
+    monkeypatch.setattr("interp.saved.sweep_file.save_tensors", full)
     with pytest.raises(OutOfResources, match="No space"):
         table.save(tmp_path / "s")
     assert (tmp_path / "s").read_bytes() == before

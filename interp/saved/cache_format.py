@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from interp.cache.compact import is_fresh, view_of
+from interp.cache import Contents, is_fresh, view_of
 from interp.config import Config
 from interp.errors import InvalidConfig, InvalidInput, OutOfResources, reason, shorten
 from interp.io import (
@@ -40,30 +40,7 @@ _FIELDS = {"encoder_real": "memory_real", "n_later": "ahead"}
 """Fields of a context that have a different name in files of this version."""
 
 
-@dataclass(frozen=True, eq=False)
-class Contents:
-    """The contents of a cache file.
-
-    Attributes:
-        config: configuration of the model that ran.
-        weights: SHA-256 of its weights.
-        recorded: the recorded places, in order.
-        stored: the stored tensors, by place.
-        gradients: the gradients, by place.
-        contexts: positions and padding, by stack.
-        dtype: dtype that the cache was cast to; ``None`` if it was not cast.
-    """
-
-    config: Config
-    weights: str
-    recorded: list[Place]
-    stored: dict[Place, Tensor]
-    gradients: dict[Place, Tensor]
-    contexts: dict[str | None, Context]
-    dtype: torch.dtype | None = None
-
-
-def write_contents(contents: Contents, path: Path) -> None:
+def write_cache(contents: Contents, path: Path) -> None:
     """Write the file atomically.
 
     Raises:
@@ -101,7 +78,7 @@ def _check_path(path: Path) -> None:
 
 
 def read_contents(path: Path, device: torch.device) -> Contents:
-    """Read a file that :func:`write_contents` wrote, with its tensors on ``device``.
+    """Read a file that :func:`write_cache` wrote, with its tensors on ``device``.
 
     Raises:
         InvalidInput: there is no such file, or it is damaged, of another kind or another version.

@@ -5,8 +5,7 @@ metric; everything else is JSON in the header, under ``interp_sweep``. No pickle
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,29 +27,18 @@ from interp.io import (
     verify_checksum,
     write_whole,
 )
-from interp.metrics import Metric, MetricLike
+from interp.metrics import Metric, name_and_unit
 from interp.points import Place
-from interp.sweeps.schedule import PlacedEdits, label_of
+from interp.sweeps import PlacedEdits, Sweep, label_of
 
 HEADER = "interp_sweep"
 VERSION = 1
+TABLE = ("values", "baseline", "done")
+"""The tensors of a sweep."""
 _Read = TypeVar("_Read")
 
 
-@dataclass(frozen=True, eq=False)
-class Contents:
-    """The fields of a sweep that are saved; see :class:`~interp.sweeps.Sweep`."""
-
-    values: Tensor
-    baseline: Tensor
-    done: Tensor
-    placed: tuple[PlacedEdits, ...]
-    measured: Metric | MetricLike
-    provenance: Provenance
-    notes: tuple[str, ...]
-
-
-def write_contents(contents: Contents, path: Path) -> None:
+def write_sweep(sweep: Sweep, path: Path) -> None:
     """Write the file atomically.
 
     Raises:
@@ -60,12 +48,12 @@ def write_contents(contents: Contents, path: Path) -> None:
     data_tensors = HeldTensors()
     header = {
         "version": VERSION,
-        "metric": _metric_of(contents).to_dict(data_tensors.named),
-        "edits": [_row_to_json(i, row, data_tensors) for i, row in enumerate(contents.placed)],
-        "provenance": contents.provenance.to_dict(),
-        "notes": contents.notes,
+        "metric": _metric_of(sweep).to_dict(data_tensors.named),
+        "edits": [_row_to_json(i, row, data_tensors) for i, row in enumerate(sweep.placed)],
+        "provenance": sweep.provenance.to_dict(),
+        "notes": [*sweep.remarks],
     }
-    table = {"values": contents.values, "baseline": contents.baseline, "done": contents.done}
+    table = {name: getattr(sweep, name) for name in TABLE}
     tensors, metadata = table | data_tensors.tensors, {HEADER: json.dumps(header)}
     if not path.parent.is_dir():
         raise InvalidInput(f"{path.parent} is not a folder; make it first.")
@@ -77,8 +65,8 @@ def write_contents(contents: Contents, path: Path) -> None:
         raise OutOfResources(f"{path} can't be written: {error}.") from error
 
 
-def read_contents(path: Path) -> Contents:
-    """Read a file that :func:`write_contents` wrote.
+def read_sweep(path: Path) -> Sweep:
+    """Read a file that :func:`write_sweep` wrote.
 
     Raises:
         InvalidInput: there is no such file, or it is damaged, of another kind or another version.
@@ -119,9 +107,9 @@ class HeldTensors:
 NUMBERS_ALONE = "to_frame() gives a table of the numbers, which pandas can save"
 
 
-def _metric_of(contents: Contents) -> Metric:
-    if isinstance(contents.measured, Metric):
-        return contents.measured
+def _metric_of(sweep: Sweep) -> Metric:
+    if isinstance(sweep.measured, Metric):
+        return sweep.measured
     raise InvalidInput(
         f"The metric of this sweep is a Python function, which can't be saved; {NUMBERS_ALONE}."
     )
@@ -159,7 +147,7 @@ def _or_damaged(path: Path, read: Callable[[], _Read]) -> _Read:
         ) from error
 
 
-def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Contents:
+def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Sweep:
     data_of: dict[str, TensorData] = {}
 
     def data(reference: dict[str, Any]) -> TensorData:
@@ -170,19 +158,23 @@ def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Conten
             data_of[name] = TensorData(tensor(name))
         return data_of[name]
 
-    read = Contents(
-        values=tensor("values").clone(),
-        baseline=tensor("baseline").clone(),
-        done=tensor("done").clone(),
-        placed=tuple(
-            tuple(_placed(edit_json, data) for edit_json in row) for row in header["edits"]
-        ),
-        measured=metrics.from_dict(header["metric"], data),
+    placed = tuple(tuple(_placed(edit_json, data) for edit_json in row) for row in header["edits"])
+    measured = metrics.from_dict(header["metric"], data)
+    name, unit = name_and_unit(measured)
+    table = [tensor(field).clone() for field in TABLE]
+    _check(table, len(placed))
+    values, baseline, done = table
+    return Sweep(
+        values=values,
+        baseline=baseline,
+        done=done,
+        placed=placed,
+        metric=name,
+        unit=unit,
+        measured=measured,
         provenance=build(Provenance, header["provenance"], "provenance"),
-        notes=tuple(_text(note) for note in header["notes"]),
+        remarks=dict.fromkeys(_text(note) for note in header["notes"]),
     )
-    _check(read)
-    return read
 
 
 def _placed(values: Any, data: Callable[[Any], TensorData]) -> tuple[Place, edits.Edit]:  # noqa: ANN401
@@ -196,15 +188,15 @@ def _text(note: object) -> str:
     return note
 
 
-def _check(read: Contents) -> None:
-    """Make sure that the table has the right shape and dtypes for these edits.
+def _check(table: Sequence[Tensor], n_edits: int) -> None:
+    """Make sure that the table has the right shape and dtypes for so many edits.
 
     Raises:
         ValueError: it does not.
     """
-    table = (read.values, read.baseline, read.done)
-    shape = (len(read.placed), *read.baseline.shape)
-    if read.baseline.ndim != 1 or any(tuple(tensor.shape) != shape for tensor in table[::2]):
+    values, baseline, done = table
+    shape = (n_edits, *baseline.shape)
+    if baseline.ndim != 1 or values.shape != shape or done.shape != shape:
         raise ValueError(f"the table is {[tuple(tensor.shape) for tensor in table]}, not {shape}")
     if [tensor.dtype for tensor in table] != [torch.float64, torch.float64, torch.bool]:
         raise ValueError(f"the table is of {[tensor.dtype for tensor in table]}")

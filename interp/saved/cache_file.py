@@ -5,13 +5,12 @@ from pathlib import Path
 
 import torch
 
-from interp.cache.cache import Cache
-from interp.cache.format import Contents, read_contents
-from interp.cache.shapes import mismatch
+from interp.cache import Cache, Contents, shape_in, source_columns
 from interp.config import MAX_LAYERS, Config
 from interp.errors import InvalidInput, first_line
 from interp.io import as_path
-from interp.model import Network, as_network, weight_hash
+from interp.model import Context, Network, as_network, weight_hash
+from interp.saved.cache_format import read_contents
 
 
 def load_cache(path: str | Path, model: Network | None = None) -> Cache:
@@ -43,7 +42,7 @@ def load_cache(path: str | Path, model: Network | None = None) -> Cache:
     else:
         structure = model
         _check_model(model, contents, path)
-    wrong = mismatch(contents, structure)
+    wrong = _mismatch(contents, structure)
     if wrong is not None:
         raise InvalidInput(f"{path} is damaged: {wrong}.")
     return Cache.restored(structure, contents)
@@ -79,3 +78,48 @@ def _check_model(model: Network, contents: Contents, path: Path) -> None:
             f"has {actual[:12]}…, whose type is {model.dtype}); load it with the model that ran, "
             "or without model= to read what is stored."
         )
+
+
+def _mismatch(contents: Contents, model: Network) -> str | None:
+    """The first inconsistency between the contents and the model; ``None`` if there is none."""
+    named = {*contents.recorded, *contents.stored, *contents.gradients}
+    stacks = {place.stack for place in named}
+    if not named.issubset(model.layout) or not stacks.issubset(contents.contexts):
+        return "it names places that its model does not have"
+    wrong = _wrong_stacks(contents, model)
+    if wrong is not None:
+        return wrong
+    for tensors in (contents.stored, contents.gradients):
+        for place, tensor in tensors.items():
+            expected = shape_in(contents.contexts, place, model)
+            if tuple(tensor.shape) != expected or not tensor.is_floating_point():
+                return f"{place} should be {expected}, in floating point"
+    return None
+
+
+def _wrong_stacks(contents: Contents, model: Network) -> str | None:
+    """The first inconsistency in positions and padding; ``None`` if there is none."""
+    if not {None, *model.config.stacks}.issuperset(contents.contexts):
+        return "it names a stack that its model does not have"
+    contexts = contents.contexts.values()
+    if len({len(context.positions) for context in contexts}) > 1:
+        return "its stacks have different numbers of rows"
+    source = source_columns(contents.contexts, model)
+    checks = (_wrong_context(context, source, model.config) for context in contexts)
+    return next((wrong for wrong in checks if wrong is not None), None)
+
+
+def _wrong_context(context: Context, source: int, config: Config) -> str | None:
+    positions = context.positions
+    if not positions.numel():
+        return "its positions are empty"
+    if not 0 <= int(positions.min()) <= int(positions.max()) < config.n_ctx:
+        return f"its positions should be in 0..{config.n_ctx - 1}"
+    if context.offset < 0 or context.n_later < 0:
+        return "its numbers of other columns should not be negative"
+    if context.real is None and context.n_key > config.n_ctx:
+        return f"it has {context.n_key} columns, but the model's context is {config.n_ctx}"
+    for mask, columns in ((context.real, context.n_key), (context.encoder_real, source)):
+        if mask is not None and mask.shape[1] != columns:
+            return f"its padding should have {columns} columns"
+    return None

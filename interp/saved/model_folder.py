@@ -10,7 +10,7 @@ import torch
 
 from interp.errors import InvalidInput, OutOfResources, shorten
 from interp.io import atomic_folder, save_tensors, write_text_whole, write_whole
-from interp.transformer.text_network import TextNetwork
+from interp.transformer import TextNetwork
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 STEPS = "steps"
