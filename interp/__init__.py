@@ -29,7 +29,8 @@ from interp.config import (
 )
 from interp.dictionaries import DictionaryTransformer, with_dictionaries
 from interp.errors import InterpError
-from interp.execution import Estimate, Run, Start, estimate, run, versions
+from interp.estimates import Estimate, estimate, estimate_sweep
+from interp.execution import Run, Start, run, versions
 from interp.executors import use
 from interp.graph import computation_graph
 from interp.harvests import Harvest, HarvestEstimate, estimate_harvest, harvest
@@ -40,7 +41,7 @@ from interp.model import PAD
 from interp.points import Place, Point
 from interp.prompts import Template, bundled_prompts, iter_prompts, read_prompts, read_template
 from interp.saved import load_cache
-from interp.sweeps import Interrupted, Sweep, estimate_sweep, sweep
+from interp.sweeps import Interrupted, Sweep, sweep
 from interp.tensor_parallel import ShardedTransformer, parallel
 from interp.text import Tokenizer
 from interp.transformer import Transformer

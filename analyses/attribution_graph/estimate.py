@@ -27,7 +27,8 @@ from analyses.attribution_graph.filling import (
 from analyses.attribution_graph.rows import WALK_BYTES, Rows
 from analyses.methods.frozen import BLOCK_BYTES, attention_of
 from interp.errors import OutOfResources
-from interp.execution import Estimate, free_bytes, size_of
+from interp.estimates import Estimate
+from interp.execution import free_bytes, size_of
 from interp.model import MLP, Attention
 
 PASSED = 2

@@ -1,6 +1,5 @@
 """Planning, executing and recording a run; text generation; provenance."""
 
-from interp.execution.estimate import Estimate, LiveBytes, Shapes, estimate, given_to
 from interp.execution.first_nan import first_nan
 from interp.execution.free_bytes import fix_free_bytes, free_bytes, measured_free_bytes, size_of
 from interp.execution.generate import (
@@ -15,37 +14,37 @@ from interp.execution.machine import (
     OperationLog,
     processor,
 )
-from interp.execution.plan import Plan, as_edits, place_edits, resolve_edits
-from interp.execution.prepared import Start, logits_of
+from interp.execution.plan import Change, Plan, as_edits, place_edits, resolve_edits
+from interp.execution.prepared import Options, Prepared, Start, execute, logits_of, prepare
 from interp.execution.provenance import Provenance, precision, versions
 from interp.execution.recorder import Recorder
 from interp.execution.run import Run, run, run_edited, run_measured
 
 __all__ = [
+    "Change",
     "DispatchMode",
-    "Estimate",
-    "LiveBytes",
     "OperationLog",
+    "Options",
     "Plan",
+    "Prepared",
     "Provenance",
     "Recorder",
     "Run",
-    "Shapes",
     "Start",
     "as_edits",
     "check_can_continue",
     "check_temperature",
     "end_tokens",
-    "estimate",
+    "execute",
     "first_nan",
     "fix_free_bytes",
     "free_bytes",
     "generate",
-    "given_to",
     "logits_of",
     "measured_free_bytes",
     "place_edits",
     "precision",
+    "prepare",
     "processor",
     "resolve_edits",
     "run",

@@ -9,6 +9,7 @@ needs to be removed afterwards, even if it raises an error.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from jaxtyping import Float
@@ -17,7 +18,6 @@ from torch import Tensor
 from interp.cache import Cache
 from interp.edits import Edit
 from interp.errors import InvalidInput
-from interp.execution.estimate import refuse_too_large
 from interp.execution.plan import plan_of_edits
 from interp.execution.prepared import (
     Prepared,
@@ -212,4 +212,5 @@ def _refuse_if_too_large(model: Network, prepared: Prepared) -> None:
         OutOfResources: the memory clearly does not suffice.
     """
     if prepared.returned_bytes(model) >= LARGE:
-        refuse_too_large(model, prepared)
+        # Of a package above this one, which executes the run on shapes.
+        import_module("interp.estimates").refuse_too_large(model, prepared)

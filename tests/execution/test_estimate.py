@@ -37,7 +37,7 @@ from interp import (
 )
 from interp.errors import OutOfResources, UnknownPlace
 
-estimating = import_module("interp.execution.estimate")
+estimating = import_module("interp.estimates.runs")
 running = import_module("interp.execution.run")
 
 SHAPES = [(4, 64), (1, 200), (16, 16)]

@@ -12,16 +12,27 @@ import torch
 from torch import Tensor
 
 from interp.edits import Edit, EditSite
-from interp.execution import Estimate, LiveBytes, Recorder, Shapes, given_to
+from interp.estimates.runs import Estimate, LiveBytes, Shapes, given_to
+from interp.execution import Recorder
 from interp.metrics import AtPosition, Metric, MetricLike, with_ids
 from interp.model import Network
 from interp.points import Point
-from interp.sweeps.batched import Baseline, BatchedForward, with_reference
-from interp.sweeps.memory import Budget
-from interp.sweeps.restart_map import RestartMap
-from interp.sweeps.schedule import Case, Job, cases_of, groups_of
-from interp.sweeps.validate import check_cases, check_metric, on_cpu
-from interp.sweeps.worker import Worker, jobs_within
+from interp.sweeps import (
+    Baseline,
+    BatchedForward,
+    Budget,
+    Case,
+    Job,
+    RestartMap,
+    Worker,
+    cases_of,
+    check_cases,
+    check_metric,
+    groups_of,
+    jobs_within,
+    on_cpu,
+    with_reference,
+)
 
 
 def estimate_sweep(

@@ -21,10 +21,16 @@ from torch.utils._pytree import tree_leaves
 from interp.cache import storage_of
 from interp.edits import Edit, EditSite
 from interp.errors import OutOfResources
-from interp.execution.free_bytes import free_bytes, size_of
-from interp.execution.machine import DispatchMode
-from interp.execution.plan import Change
-from interp.execution.prepared import Options, Prepared, execute, prepare
+from interp.execution import (
+    Change,
+    DispatchMode,
+    Options,
+    Prepared,
+    execute,
+    free_bytes,
+    prepare,
+    size_of,
+)
 from interp.model import Attention, Batch, Experts, Network
 
 ESTIMATED_SHARE, REFUSED_SHARE = 0.25, 1.25

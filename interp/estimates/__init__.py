@@ -1,0 +1,6 @@
+"""The memory of runs and of sweeps, before they are computed."""
+
+from interp.estimates.runs import Estimate, estimate, refuse_too_large
+from interp.estimates.sweeps import estimate_sweep
+
+__all__ = ["Estimate", "estimate", "estimate_sweep", "refuse_too_large"]
