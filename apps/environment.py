@@ -10,7 +10,7 @@ import torch
 
 import interp
 from analyses.results import FEWEST, LEVEL
-from interp.execution import processor
+from interp.estimates import processor
 from interp.executors import current_name, current_threads
 from interp.tensor_parallel import ShardedTransformer
 
@@ -23,7 +23,7 @@ def environment(model: interp.Transformer, kernels: Sequence[str]) -> dict[str, 
 
     Args:
         model: the model that was run.
-        kernels: the operations that :class:`interp.execution.OperationLog` recorded.
+        kernels: the operations that :class:`interp.estimates.OperationLog` recorded.
     """
     return {
         "code": code(),

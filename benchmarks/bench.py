@@ -12,7 +12,7 @@ from benchmarks.models import Ours, Setting
 from benchmarks.peers import Peers
 from benchmarks.table import Mark, Row
 from benchmarks.timing import Timed, Work, alternate
-from interp.execution import processor
+from interp.estimates import processor
 
 Makers = dict[str, Callable[[], Work]]
 MARKED_THREADS = 2

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import interp
 from benchmarks.timing import Absent
-from interp.execution import OperationLog
+from interp.estimates import OperationLog
 
 KERNELS = ("default", "packed")
 CPU = torch.device("cpu")

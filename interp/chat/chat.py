@@ -13,9 +13,9 @@ from torch import Tensor
 
 from interp.chat.marks import RenderedChat, render_chat
 from interp.chat.messages import TEMPLATE, Message, messages_of
+from interp.chat.templates import ChatTemplates
 from interp.errors import InvalidInput, reason, shorten
 from interp.io import Table, parse_json
-from interp.text import ChatTemplates
 from interp.transformer import TextNetwork
 
 

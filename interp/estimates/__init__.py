@@ -1,6 +1,15 @@
-"""The memory of runs and of sweeps, before they are computed."""
+"""What runs and sweeps take: memory, before they are computed; operations, the processor."""
 
+from interp.estimates.machine import DispatchMode, OperationLog, processor
 from interp.estimates.runs import Estimate, estimate, refuse_too_large
 from interp.estimates.sweeps import estimate_sweep
 
-__all__ = ["Estimate", "estimate", "estimate_sweep", "refuse_too_large"]
+__all__ = [
+    "DispatchMode",
+    "Estimate",
+    "OperationLog",
+    "estimate",
+    "estimate_sweep",
+    "processor",
+    "refuse_too_large",
+]

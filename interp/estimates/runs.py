@@ -21,9 +21,9 @@ from torch.utils._pytree import tree_leaves
 from interp.cache import storage_of
 from interp.edits import Edit, EditSite
 from interp.errors import OutOfResources
+from interp.estimates.machine import DispatchMode
 from interp.execution import (
     Change,
-    DispatchMode,
     Options,
     Prepared,
     execute,

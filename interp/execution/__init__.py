@@ -9,11 +9,6 @@ from interp.execution.generate import (
     generate,
     with_start,
 )
-from interp.execution.machine import (
-    DispatchMode,
-    OperationLog,
-    processor,
-)
 from interp.execution.plan import Change, Plan, as_edits, place_edits, resolve_edits
 from interp.execution.prepared import Options, Prepared, Start, execute, logits_of, prepare
 from interp.execution.provenance import Provenance, precision, versions
@@ -22,8 +17,6 @@ from interp.execution.run import Run, run, run_edited, run_measured
 
 __all__ = [
     "Change",
-    "DispatchMode",
-    "OperationLog",
     "Options",
     "Plan",
     "Prepared",
@@ -45,7 +38,6 @@ __all__ = [
     "place_edits",
     "precision",
     "prepare",
-    "processor",
     "resolve_edits",
     "run",
     "run_edited",

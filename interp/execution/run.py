@@ -212,5 +212,4 @@ def _refuse_if_too_large(model: Network, prepared: Prepared) -> None:
         OutOfResources: the memory clearly does not suffice.
     """
     if prepared.returned_bytes(model) >= LARGE:
-        # Of a package above this one, which executes the run on shapes.
-        import_module("interp.estimates").refuse_too_large(model, prepared)
+        import_module("interp.estimates").refuse_too_large(model, prepared)  # a package above

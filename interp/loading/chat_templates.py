@@ -16,11 +16,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from interp.chat import MAX_TEMPLATE, ChatTemplates
 from interp.errors import reason
 from interp.io import UNREADABLE, read_bounded
 from interp.loading.tokenizer_config import SPECIAL, TOKENIZER_CONFIG
 from interp.saved import CHAT
-from interp.text import MAX_TEMPLATE, ChatTemplates
 
 FILE, FOLDER = "chat_template.jinja", "additional_chat_templates"
 MAX_FILES = 101

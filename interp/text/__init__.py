@@ -1,6 +1,5 @@
-"""Tokenizers, bytes and labels of tokens, chat templates."""
+"""Tokenizers, bytes and labels of tokens."""
 
-from interp.text.chat_templates import MAX_TEMPLATE, ChatTemplates
 from interp.text.growth import NormalizedLength
 from interp.text.token_bytes import visible
 from interp.text.tokenizer import PAD_LABEL, Tokenizer
@@ -8,9 +7,7 @@ from interp.text.tokenizer_file import MAX_CHARACTERS
 
 __all__ = [
     "MAX_CHARACTERS",
-    "MAX_TEMPLATE",
     "PAD_LABEL",
-    "ChatTemplates",
     "NormalizedLength",
     "Tokenizer",
     "visible",

@@ -14,13 +14,12 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import index
 from pathlib import Path
-from typing import Any, Final, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar
 
 import tokenizers
 
 from interp.errors import InterpError, InvalidTokens, ModelLoadError, first_line, shorten
 from interp.io import is_file, write_text_whole
-from interp.text.chat_templates import ChatTemplates
 from interp.text.growth import NormalizedLength
 from interp.text.token_bytes import (
     bytes_kept,
@@ -30,6 +29,9 @@ from interp.text.token_bytes import (
     visible,
 )
 from interp.text.tokenizer_file import MAX_CHARACTERS, read_backend
+
+if TYPE_CHECKING:
+    import interp.chat  # a package above this one
 
 MASK_TOKENS: Final = ("[MASK]", "<mask>", "<|mask|>")
 """Names of the mask token in tokenizers."""
@@ -52,7 +54,7 @@ class Tokenizer:
         required_rows: The smallest number of embedding rows that a model needs: 1 + the largest id
             of a token other than a special one. Some models have no row for a special token that
             their tokenizer has, such as Gemma 3 1B for `<image_soft_token>`.
-        chat: The chat templates of the model, or None if there are none.
+        chat: The chat templates of the model, which `interp.chat` reads; None if there are none.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Tokenizer:
         *,
         bos: int | None = None,
         eos: int | None = None,
-        chat: ChatTemplates | None = None,
+        chat: "interp.chat.ChatTemplates | None" = None,
     ) -> None:
         """Wrap a copy of `backend`.
 
@@ -102,7 +104,7 @@ class Tokenizer:
         bos: int | None = None,
         eos: int | None = None,
         configure: Callable[[tokenizers.Tokenizer], object] | None = None,
-        chat: ChatTemplates | None = None,
+        chat: "interp.chat.ChatTemplates | None" = None,
     ) -> "Tokenizer":
         """Read a `tokenizer.json`; `configure` is called with the backend, and may change it.
 

@@ -19,13 +19,13 @@ from tables import each
 from tokenizers import Tokenizer
 
 import interp
+from interp.chat import ChatTemplates
 from interp.errors import InvalidInput
 from interp.loading import packaged_file
 from interp.loading.chat_templates import chat_of_folder, chat_of_gguf
 from interp.loading.gguf.header import read_gguf_header
 from interp.loading.gguf.tokenizer import bytes_as_characters, tokenizer_of
 from interp.loading.special_tokens import as_tokenizer
-from interp.text import ChatTemplates
 
 CONFIG = "tokenizer_config.json"
 TOKENS = {"bos_token": "<s>", "eos_token": {"content": "</s>", "special": True}, "pad_token": None}

@@ -22,9 +22,8 @@ from jinja2.exceptions import TemplateError
 from tables import each
 
 import interp
-from interp.chat import environment
+from interp.chat import MAX_TEMPLATE, environment
 from interp.errors import InvalidInput
-from interp.text import MAX_TEMPLATE
 
 CHATS = {
     "one": [user("Who wrote Emma?")],

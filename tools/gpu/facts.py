@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.peers import version
-from interp.execution import processor
+from interp.estimates import processor
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("transformers", "safetensors", "tokenizers", "numpy", "pandas", "einops", "jaxtyping")
