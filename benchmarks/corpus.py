@@ -18,6 +18,8 @@ SCANNED = Mark(1.5)
 BUNDLED = "python-4l"
 N_TOKENS, ROWS = 10**6, 64
 """Tokens of source code for the bundled model, and texts of a forward, as a scan has by default."""
+QUICK = 1000
+"""How many times fewer tokens there are in a trial of the command."""
 SMALL = Mark(5.0)
 """A small model's forward takes little more than its patterns, which a scan forms in addition."""
 
@@ -69,7 +71,7 @@ def _source_code(bench: Bench) -> Iterator[Row]:
     """A million tokens through a bundled model, each text as long as its context."""
     setting = bench.setting
     model = load(BUNDLED).to(setting.device)
-    tokens = _tokens_of_source_code(model, N_TOKENS // (100 if setting.quick else 1))
+    tokens = _tokens_of_source_code(model, N_TOKENS // (QUICK if setting.quick else 1))
     makers: Makers = {
         "plain": lambda: partial(_plain, model, tokens),
         "scan": lambda: partial(_scanned, model, tokens),

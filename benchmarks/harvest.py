@@ -30,7 +30,7 @@ TEXTS = 2
 TOKENS = (1_000_000, 10_000_000)
 """Tokens of the corpora whose peaks of memory are compared."""
 TINY = Shape(n_layers=1, n_heads=2, d_model=16, d_vocab=50, n_ctx=64)
-QUICK = 200
+QUICK = 1000
 """How many times fewer tokens there are in a trial of the command."""
 ROW_NUMBERS, WIDTH = 150_000, 512
 """Rows, and numbers in a row, of the harvest that is read."""

@@ -6,7 +6,8 @@ it hands out a second, and how much memory that takes.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 
@@ -16,8 +17,9 @@ import interp
 from benchmarks.bench import Bench, Makers
 from benchmarks.memory import resident
 from benchmarks.models import Shape, config_of
+from benchmarks.peers import imported
 from benchmarks.table import Mark, Row
-from benchmarks.timing import Absent, Work
+from benchmarks.timing import Work
 from interp import edits
 from interp.executors import Processes, Ray, WorkerPool
 
@@ -26,7 +28,7 @@ MANY = 64
 """Number of workers that one driver serves."""
 PROMPTS = 1000
 """Number of prompts that they sweep."""
-QUICKLY = (2, 20)
+QUICKLY = (2, 4)
 """Both, to try the command."""
 TINY = Shape(n_layers=4, n_heads=4, d_model=16, d_vocab=50, n_ctx=64)
 
@@ -34,27 +36,28 @@ TINY = Shape(n_layers=4, n_heads=4, d_model=16, d_vocab=50, n_ctx=64)
 def scale(bench: Bench) -> Iterator[Row]:
     """A sweep on one worker against a local one, and many workers of a tiny model."""
     threads, device = bench.setting.threads, str(bench.setting.device)
-    pools: dict[str, Callable[[], WorkerPool]] = {
-        "processes": lambda: Processes(1, threads=threads, devices=[device]),
-        "ray": lambda: Ray(1, threads=threads),
-    }
-    for name, pool in pools.items():
-        with _opened(pool) as workers:
-            yield _overhead(bench, name, workers)
-    if not bench.on_cuda:
-        yield from _many(bench)
+    with Processes(1, threads=threads, devices=[device]) as workers:
+        yield _overhead(bench, "processes", workers)
+    with _cluster():
+        with Ray(1, threads=threads) as workers:
+            yield _overhead(bench, "ray", workers)
+        if not bench.on_cuda:
+            yield from _many(bench)
 
 
-def _opened(make: Callable[[], WorkerPool]) -> WorkerPool:
-    """The workers.
+@contextmanager
+def _cluster() -> Iterator[None]:
+    """A Ray cluster on this machine, which all executors of the block use: one takes seconds.
 
     Raises:
-        Absent: the library of the executor is not installed.
+        Absent: Ray is not installed.
     """
+    ray = imported("ray", "ray")
+    ray.init(address="local", include_dashboard=False, logging_level="warning")
     try:
-        return make()
-    except interp.InterpError as error:
-        raise Absent(str(error)) from error
+        yield
+    finally:
+        ray.shutdown()
 
 
 def _overhead(bench: Bench, name: str, workers: WorkerPool) -> Row:
@@ -96,7 +99,7 @@ def _many(bench: Bench) -> Iterator[Row]:
     def progress(done: int, total: int) -> None:  # noqa: ARG001 - as a sweep calls it
         memory.append(resident())
 
-    with _opened(lambda: Ray(n, cpus=1 / n, threads=1)) as workers:
+    with Ray(n, cpus=1 / n, threads=1) as workers:
         workers.prepare(model, every=True)
         before, begin, cpu = resident(), time.perf_counter(), time.process_time()
         interp.sweep(
