@@ -62,9 +62,12 @@ test: .venv/.installed-dev ## Run the tests that come before each commit
 test-slow: .venv/.installed-dev ## Run the rest: every family, architecture and recipe
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not real" --jaxtyping-packages= $(PYTEST)
 
+# Looking for these tests in all files takes a quarter of a minute.
+REAL_TESTS = $(shell grep -rlE --include='*.py' 'mark\.real\b' tests)
+
 .PHONY: test-real
 test-real: .venv/.installed-notebooks .venv/.installed-real ## Run tests and notebooks on a pretrained model
-	$(BIN)/python -m pytest -m real $(PYTEST)
+	$(BIN)/python -m pytest -m real $(or $(PYTEST),$(REAL_TESTS))
 
 .PHONY: nightly
 nightly: export TEST_CHECKS_GROWTH := 4

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from functools import cache
 from html import unescape
 
 import numpy as np
@@ -37,11 +38,22 @@ def test_every_command_is_declared_by_one_analysis():
     assert sorted(names) == sorted(NAMES), "see command= of declared.Declared"
 
 
+@pytest.fixture(scope="module")
+def finished(command, tmp_path_factory):
+    """The folder of a command that has run, and what it printed; each runs once."""
+
+    @cache
+    def run(name):
+        out = tmp_path_factory.mktemp(name) / "a" / "b"
+        return out, command(name, *of_model(RUNS[name].words), "--top", 3, "--out", out)
+
+    return run
+
+
 @pytest.mark.parametrize("name", covering(RUNS, [name for name in RUNS if turn_of(name) % 4 == 3]))
-def test_a_command_writes_tables_that_agree_and_prints_what_it_found(command, tmp_path, name):
+def test_a_command_writes_tables_that_agree_and_prints_what_it_found(finished, name):
     table = RUNS[name].table
-    out = tmp_path / "a" / "b"
-    done = command(name, *of_model(RUNS[name].words), "--top", 3, "--out", out)
+    out, done = finished(name)
     assert done.exit_code == 0, done.output
     printed = " ".join(done.stdout.split())
     assert RUNS[name].excerpt in printed
@@ -65,9 +77,8 @@ NIGHTLY = [name for name in RUNS if turn_of(name) % 2]
 
 
 @pytest.mark.parametrize("name", covering(RUNS, ["lens", "patch"], nightly=NIGHTLY))
-def test_the_command_in_run_json_repeats_the_run(command, tmp_path, name):
-    first, again = tmp_path / "first", tmp_path / "again"
-    command(name, *of_model(RUNS[name].words), "--out", first)
+def test_the_command_in_run_json_repeats_the_run(command, finished, tmp_path, name):
+    (first, _), again = finished(name), tmp_path / "again"
     words = shlex.split(json.loads((first / "run.json").read_text())["command"])
     assert words[:2] == ["interp", name]
     assert command(*words[1:], "--out", again).exit_code == 0

@@ -62,8 +62,9 @@ def test_an_analysis_mixes_no_devices_and_has_the_same_bits(name):
     assert_same(placed, expected)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", covering(NAMES, (), nightly=[name for name in NAMES if name not in FAST])
+)
 def test_an_analysis_of_layers_placed_on_the_cpu_has_the_same_bits(name):
     expected, placed = (tables(OF_MODELS[name], made) for made in (copy.deepcopy, on_cpu))
     assert_same(placed, expected)

@@ -6,12 +6,12 @@ Devices are pretended: tensors on the CPU that refuse to be mixed (``pretended_d
 import copy
 import pickle
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
+    COVERING,
     GENERATORS,
     as_where,
     assert_identical,
@@ -81,22 +81,32 @@ def observed(model: Transformer, name: str) -> dict[str, Tensor]:
     return numbers
 
 
-@pytest.mark.parametrize("kind", ["pretended", "cpu"])
-@pytest.mark.parametrize("name", covering(ONE_STACK, SOME))
-def test_a_placed_model_has_the_bits_of_a_model_on_one_device(name, kind):
-    """Forwards, edits of every place, sweeps, gradients, derived reads, weights and generation."""
-    model = build(name)
-    expected = observed(model, name)
-    with pretended_devices() if kind == "pretended" else nullcontext():
-        placed_model = spread(model) if kind == "pretended" else on_cpu(model)
-        numbers = observed(placed_model, name)
-        if kind == "pretended":
-            swept = numbers["swept"].device
-            assert {x.device for x in numbers.values() if x is not numbers["swept"]} == {ENTRY}
-            assert swept == torch.device("cpu")
-    assert list(numbers) == list(expected)
+def assert_same(numbers: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert numbers.keys() == expected.keys()
     for key, tensor in expected.items():
         assert_identical(numbers[key], tensor)
+
+
+@pytest.mark.parametrize("name", covering(ONE_STACK, SOME))
+def test_a_placed_model_has_the_bits_of_a_model_on_one_device(name):
+    """Forwards, edits of every place, sweeps, gradients, derived reads, weights and generation."""
+    model = build(name)
+    with pretended_devices():
+        numbers = observed(spread(model), name)
+        swept = numbers.pop("swept")
+        assert swept.device == torch.device("cpu")
+        assert {x.device for x in numbers.values()} == {ENTRY}
+    assert_same(numbers | {"swept": swept}, observed(model, name))
+
+
+OTHERS = [name for name in ONE_STACK if name not in COVERING]
+
+
+@pytest.mark.parametrize("name", covering(ONE_STACK, SOME, nightly=OTHERS))
+def test_a_model_that_is_placed_on_the_cpu_has_its_bits(name):
+    """Likewise on a device that is not pretended, which all layers share."""
+    model = build(name)
+    assert_same(observed(on_cpu(model), name), observed(model, name))
 
 
 # ---- the converse: each transfer is needed ------------------------------------------------------

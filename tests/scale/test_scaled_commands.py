@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from architectures import covering
 from scaled import end_within
 from typer.testing import CliRunner
 from waiting_command import PROGRAM
@@ -39,11 +40,20 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in listed.stdout.split()]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> dict[str, bytes]:
+    """The tables of a run that was not killed."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    done = command(*WORDS, "--executor", "processes", "--workers", 2, "--out", out)
+    assert done.exit_code == 0, done.output
+    return tables_of(out)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_run_goes_on_with_other_workers_and_ends_with_the_same_bytes(tmp_path, kill):
-    whole = command(*WORDS, "--executor", "processes", "--workers", 2, "--out", tmp_path / "whole")
-    assert whole.exit_code == 0, whole.output
+def test_a_killed_run_goes_on_with_other_workers_and_ends_with_the_same_bytes(
+    tmp_path, whole, kill
+):
     words = [*WORDS, "--executor", "processes", "--workers", "2"]
     out = tmp_path / "out"
     with subprocess.Popen(
@@ -60,10 +70,10 @@ def test_a_killed_run_goes_on_with_other_workers_and_ends_with_the_same_bytes(tm
     assert end_within(workers)
     part = Sweep.load(tmp_path / ".out.interp-kept" / "sweep.safetensors")
     assert not part.complete
-    words[words.index("2")] = "3"
+    words[words.index("2")] = "1"
     resumed = command(*words, "--resume", "--out", out)
     assert resumed.exit_code == 0, resumed.output
-    assert tables_of(out) == tables_of(tmp_path / "whole")
+    assert tables_of(out) == whole
 
 
 @pytest.mark.slow
@@ -77,14 +87,15 @@ def test_every_command_that_sweeps_or_reads_texts_has_the_options():
     assert "--executor" not in command("predict", "--help").output
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words", [["heads", "--sample", 10, "--rows", 8], ["top-texts", "--of", "L1H1"], ["patterns"]]
-)
-def test_a_pass_over_texts_has_the_tables_of_a_local_run(tmp_path, words):
-    words = [*words, "--model", "python-2l", "--dtype", "float64"]
-    for name, how in (("local", []), ("workers", ["--executor", "processes", "--workers", 2])):
-        done = command(*words, *how, "--out", tmp_path / name)
+PASSES = {"heads": ["--sample", 10, "--rows", 8], "top-texts": ["--of", "L1H1"], "patterns": []}
+
+
+@pytest.mark.parametrize("name", covering(PASSES, (), nightly=["top-texts", "patterns"]))
+def test_a_pass_over_texts_has_the_tables_of_a_local_run(tmp_path, name):
+    """``test_passes.py`` has the analyses of the others, with workers of one pool."""
+    words = [name, *PASSES[name], "--model", "python-2l", "--dtype", "float64"]
+    for folder, how in (("local", []), ("workers", ["--executor", "processes", "--workers", 2])):
+        done = command(*words, *how, "--out", tmp_path / folder)
         assert done.exit_code == 0, done.output
     if torch.get_num_threads() == 1:
         assert tables_of(tmp_path / "workers") == tables_of(tmp_path / "local")

@@ -72,9 +72,25 @@ def test_a_page_is_what_the_command_writes(name, tmp_path):
 
 
 EXAMPLE_COMMANDS = [example.command for example in EXAMPLES.values() if example.command]
-LONG = ("trace", "prune", "continue", "train-lens", "attribute")
-"""Commands that take seconds with the options of their pages; those of ``declared.Command`` do not,
-with which test_commands.py runs each of them."""
+LONG = {
+    *("trace", "prune", "continue", "train-lens", "attribute", "nodes", "paths", "explain"),
+    *("census", "roles", "compare", "covariance", "order", "frequencies", "scores", "steer"),
+    *("erase", "probe", "check-dictionaries"),
+}
+"""Commands that take longer with the options of their pages than with those of
+``declared.Command``, with which test_commands.py runs each of them."""
+
+
+@pytest.mark.parametrize("command", EXAMPLE_COMMANDS)
+def test_the_command_of_a_page_has_options_that_there_are(command, monkeypatch):
+    called = []
+    monkeypatch.setattr(
+        "apps.commands.carry_out.carry_out", lambda spec, *options: called.append(spec.name)
+    )
+    words = shlex.split(command)[1:]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert called == words[:1]
+    assert CliRunner().invoke(app, [*words, "--not-an-option"]).exit_code == 2
 
 
 @pytest.mark.parametrize(
