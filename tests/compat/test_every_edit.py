@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from architectures import in_turn
 
 from tests.compat.shapes import SHAPES, build, close, tokens
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-FLAGS = ("use_attn_result", "use_split_qkv_input", "use_hook_mlp_in")
-NAMES = [name if name == "gpt2" else pytest.param(name, marks=pytest.mark.slow) for name in SHAPES]
+pytestmark = pytest.mark.filterwarnings("ignore")
+FLAGS = {"plain": (), "flags": ("use_attn_result", "use_split_qkv_input", "use_hook_mlp_in")}
+CASES = in_turn(SHAPES, [*FLAGS], (), kinds_a_name=1)
 
 
 def in_place(x, hook):
@@ -22,16 +23,16 @@ def halved(grad, hook):
     return 0.5 * grad
 
 
-@pytest.fixture(params=[(), FLAGS], ids=["plain", "flags"])
-def pair(name, request):
+@pytest.fixture
+def pair(name, flags):
     made = build(name)
     for model in made:
-        for flag in request.param:
+        for flag in FLAGS[flags]:
             setattr(model.cfg, flag, True)
     return made
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "flags"), CASES)
 @pytest.mark.parametrize("hook", [in_place, returned])
 def test_forward_hooks(pair, hook):
     plain = pair[0](tokens())
@@ -48,7 +49,7 @@ def test_forward_hooks(pair, hook):
         assert not torch.equal(logits, plain), place
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "flags"), CASES)
 def test_backward_hooks(pair):
     for place in list(pair[1].run_with_cache(tokens())[1]):
         for model in pair:

@@ -28,7 +28,7 @@ def test_they_explain_about_what_their_page_has():
     """Of held-out text: more of the loss than a decoder with permuted rows, and with about 32."""
     model = interp.load("python-4l")
     loaded = [dictionaries.load(name) for name in NAMES]
-    texts = held_out_texts()[:24]
+    texts = held_out_texts()[:8]
     frame = check_dictionaries(interp.with_dictionaries(model, loaded), texts).to_frame()
     assert float(frame["recovered"].min()) > 0.7
     assert float(frame["fvu"].max()) < 0.4
