@@ -83,9 +83,10 @@ def outcome(theirs: nn.Module, stored: tuple[str, ...], folder: Path) -> str:
     ("name", "every"),
     [
         *(
-            pytest.param(name, 1 if name in ONE_EACH else 4, id=name, marks=pytest.mark.slow)
+            pytest.param(name, 2 if name in ONE_EACH else 4, id=name, marks=pytest.mark.slow)
             for name in CASES
         ),
+        *(pytest.param(name, 1, id=f"{name}, all", marks=pytest.mark.nightly) for name in ONE_EACH),
         *(pytest.param(name, 10, id=f"{name}, some") for name in ONE_EACH),
     ],
 )

@@ -146,17 +146,16 @@ ALIKE = [
 
 
 def kinds_in_turn() -> list[Any]:
-    """Every analysis with every kind of prompts; all are slow but, of about half of the analyses,
-    one of each group of similar kinds."""
+    """Every analysis with every kind of prompts; but for one of each group of similar kinds, in
+    turn, all are nightly, and those are slow for about half of the analyses."""
     cases = []
     for name, declared in ANALYSES.items():
         half, turn = turn_of(name) % 2, turn_of(name) // 2
         allowed = [kind for kind in PROMPTS if kind not in declared.refused]
         later = {g for group in ALIKE for g in group if g != group[turn % len(group)]}
-        if half or declared.is_slow:
-            later = set(allowed)
+        soon = [pytest.mark.slow] if half or declared.is_slow else []
         cases += [
-            pytest.param(name, kind, marks=[pytest.mark.slow] if kind in later else [])
+            pytest.param(name, kind, marks=[pytest.mark.nightly] if kind in later else soon)
             for kind in allowed
         ]
     return cases

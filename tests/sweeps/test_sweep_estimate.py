@@ -50,22 +50,25 @@ def check(
     assert abs(estimated - peak) <= BOUND * peak, (estimated / peak, memory)
 
 
+SHAPES = [(4, 64), (1, 200)]
 KINDS = [("z", "one"), ("z", "loss"), ("pattern", "one"), ("resid_pre", "all"), ("v", "kl")]
+CASES = [
+    (*kind, SHAPES[(number + turn) % 2]) for turn in range(2) for number, kind in enumerate(KINDS)
+]
 
 
-@pytest.mark.parametrize(("name", "kind"), in_turn(WIDE, KINDS, ["gpt2", "t5"], kinds_a_name=1))
-def test_the_estimate_of_a_sweep_is_what_it_allocates(name, kind):
+@pytest.mark.parametrize(("name", "case"), in_turn(WIDE, CASES, ["gpt2", "t5"], kinds_a_name=1))
+def test_the_estimate_of_a_sweep_is_what_it_allocates(name, case):
     """With room for many edited forwards, and with room for one."""
-    label, metric = kind
+    label, metric, (batch, pos) = case
     model = build_new(wide(name), dtype=torch.float32)
     made = swept_over(model, label)
-    for batch, pos in ((4, 64), (1, 200)):
-        tokens = tokens_of(model.config, batch=batch, pos=pos)
-        with pytest.raises(OutOfResources) as caught:
-            estimate_sweep(model, _inputs(tokens), made, METRICS[metric], memory=1)
-        assert "memory=" in str(caught.value)
-        for memory in (2**28, 2**23):
-            check(model, tokens, made, METRICS[metric], memory=memory)
+    tokens = tokens_of(model.config, batch=batch, pos=pos)
+    with pytest.raises(OutOfResources) as caught:
+        estimate_sweep(model, _inputs(tokens), made, METRICS[metric], memory=1)
+    assert "memory=" in str(caught.value)
+    for memory in (2**28, 2**23):
+        check(model, tokens, made, METRICS[metric], memory=memory)
 
 
 def _inputs(tokens: tuple[Tensor, ...]) -> object:
