@@ -20,10 +20,11 @@ def resident(name):
 
 attention, mlp = interp.AttentionConfig(9, 16), interp.MLPConfig(288)
 stack = interp.StackConfig(2, attention, mlp)
-model = interp.Transformer(interp.Config(144, int(sys.argv[2]), 64, decoder=stack))
+model = interp.Transformer(interp.Config(144, int(sys.argv[1]), 64, decoder=stack))
 before = resident("VmRSS")
-{"ov": ov, "qk": qk}[sys.argv[1]](model, 1, 0)
-print(resident("VmHWM") - before)
+for circuit in (ov, qk):
+    circuit(model, 1, 0)
+    print(resident("VmHWM") - before)
 """
 
 
@@ -35,8 +36,10 @@ print(resident("VmHWM") - before)
         pytest.param(49_152, marks=pytest.mark.nightly),
     ],
 )
-@pytest.mark.parametrize("name", ["ov", "qk"])
-def test_the_search_of_a_large_vocabulary_takes_bounded_memory(name, n_tokens):
-    command = [sys.executable, "-c", PROGRAM, name, str(n_tokens)]
+def test_the_search_of_a_large_vocabulary_takes_bounded_memory(n_tokens):
+    """OV, and then OV and QK."""
+    command = [sys.executable, "-c", PROGRAM, str(n_tokens)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(ran.stdout) < GROWTH
+    grown = [int(line) for line in ran.stdout.split()]
+    assert len(grown) == 2
+    assert max(grown) < GROWTH

@@ -100,15 +100,18 @@ def assert_same_rows(actual: Rows, expected: Rows, what: str) -> None:
 def in_turn() -> list[object]:
     """Every call on every model that it applies to; one model each is not slow.
 
-    Runs on an encoder and either on a model with another order of steps or on one with more norms
-    are marked slow, the others nightly.
+    Runs on one with another order of steps, with more norms or on an encoder, in turn, are marked
+    slow, the others nightly.
     """
     cases: list[object] = []
     for call in CALLS:
-        fast, slow = FAST[turn_of(call) % len(FAST)], SLOW[turn_of(call) % len(SLOW)]
-        marks = {fast: [], **{key: [pytest.mark.slow] for key in (slow, *ENCODERS)}}
+        refused = declared_for(call).refused
+        others = [name for name in (*SLOW, *ENCODERS) if name not in refused]
+        turn, number = divmod(turn_of(call), len(FAST))
+        fast, slow = FAST[number], others[turn % len(others)]
+        marks = {fast: [], slow: [pytest.mark.slow]}
         for name in (*FAST, *SLOW, *ENCODERS):
-            if name not in declared_for(call).refused:
+            if name not in refused:
                 marked = marks.get(name, [pytest.mark.nightly])
                 cases.append(pytest.param(call, name, marks=marked))
     return cases + [pytest.param(call, "mixtral", marks=pytest.mark.slow) for call in OF_EXPERTS]

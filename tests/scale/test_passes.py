@@ -31,6 +31,13 @@ def pool():
         yield processes
 
 
+@pytest.fixture(scope="module")
+def impatient():
+    """Workers that must answer within a second."""
+    with Processes(2, threads=1, job_timeout=1) as processes:
+        yield processes
+
+
 def rows(n: int = 24) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     lengths = (2 + (5 * number) % 11 for number in range(n))
@@ -303,32 +310,30 @@ def sleeps_at(case: int, folder, times: int):
 
 
 @pytest.mark.slow
-def test_a_worker_that_does_not_answer_is_replaced(tmp_path):
+def test_a_worker_that_does_not_answer_is_replaced(impatient, tmp_path):
     """One that sleeps in a sweep; its job is run again by another."""
     metric = sleeps_at(3, tmp_path, times=1)
-    with Processes(2, threads=1, job_timeout=1) as pool:
-        begin, before = time.monotonic(), pids(pool)
-        table = sweep(MODEL, TOKENS, HEADS, metric, executor=pool, memory=ONE_AT_A_TIME)
-        assert_close(table.values, sweep(MODEL, TOKENS, HEADS, metric).values)
-        assert len(list(tmp_path.iterdir())) == 1
-        assert [is_gone(pid) for pid in before].count(True) == 1
-        assert time.monotonic() - begin < 60
+    begin, before = time.monotonic(), pids(impatient)
+    table = sweep(MODEL, TOKENS, HEADS, metric, executor=impatient, memory=ONE_AT_A_TIME)
+    assert_close(table.values, sweep(MODEL, TOKENS, HEADS, metric).values)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert [is_gone(pid) for pid in before].count(True) == 1
+    assert time.monotonic() - begin < 60
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_stopped_is_replaced():
+def test_a_worker_that_is_stopped_is_replaced(impatient):
     """Also if it reads nothing of a batch that is larger than the buffer of its connection."""
     large = [(label, torch.ones(10**6) * number) for label, number in numbers(6)]
-    with Processes(2, threads=1, job_timeout=1) as pool:
-        before = pids(pool)
-        os.kill(before[0], signal.SIGSTOP)
-        results = mapped(pool, torch.sum, large)
-        assert [int(total) for _, total in results] == [10**6 * number for number in range(6)]
-        assert is_gone(before[0])
+    before = pids(impatient)
+    os.kill(before[0], signal.SIGSTOP)
+    results = mapped(impatient, torch.sum, large)
+    assert [int(total) for _, total in results] == [10**6 * number for number in range(6)]
+    assert is_gone(before[0])
 
 
 @pytest.mark.slow
-def test_a_case_and_a_batch_that_are_never_answered_are_named(tmp_path):
+def test_a_case_and_a_batch_that_are_never_answered_are_named(impatient, tmp_path):
     folders = [tmp_path / name for name in ("sweep", "pass")]
     for folder in folders:
         folder.mkdir()
@@ -340,15 +345,12 @@ def test_a_case_and_a_batch_that_are_never_answered_are_named(tmp_path):
         return number
 
     metric, late = sleeps_at(4, folders[0], times=9), r"process \d+ on .*did not answer within 1 s"
-    with Processes(2, threads=1, job_timeout=1) as pool:
-        with pytest.raises(
-            WorkerFailed, match=rf"ended 3 workers.*Edit 4 \(zero.*{late}"
-        ) as caught:
-            sweep(MODEL, TOKENS, HEADS, metric, executor=pool, memory=ONE_AT_A_TIME)
-        done = caught.value.result.done
-        assert done.all(1).tolist() == [case != 4 for case in range(len(HEADS))]
-        with pytest.raises(WorkerFailed, match=rf"ended 3 workers: batch 2\..*{late}"):
-            mapped(pool, function, numbers(5))
+    with pytest.raises(WorkerFailed, match=rf"ended 3 workers.*Edit 4 \(zero.*{late}") as caught:
+        sweep(MODEL, TOKENS, HEADS, metric, executor=impatient, memory=ONE_AT_A_TIME)
+    done = caught.value.result.done
+    assert done.all(1).tolist() == [case != 4 for case in range(len(HEADS))]
+    with pytest.raises(WorkerFailed, match=rf"ended 3 workers: batch 2\..*{late}"):
+        mapped(impatient, function, numbers(5))
     assert [len(list(folder.iterdir())) for folder in folders] == [dispatch.TRIES] * 2
 
 

@@ -18,7 +18,7 @@ from training.recipes import CARDS
         *covering(
             interp.bundled(),
             ["induction-by-hand", "rasp-duplicates", "addition-mod-113"],
-            nightly=["python-2l", "python-4l", "dates"],
+            nightly=["python-2l", "python-4l", "python-mlm", "dates"],
         )
     ],
 )
