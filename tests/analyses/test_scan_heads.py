@@ -712,11 +712,19 @@ def numbers_of_prompts(model, prompts, n):
 
 
 def by_head_and_statistic(case):
-    """All tables, without random orders, which depend on the number of a text."""
+    """All tables, without random orders, which depend on the number of a text.
+
+    Tokens of equal shares, of which the smaller ids come first, have the rank of the first.
+    """
     tables = tables_of(scan_heads(case.model, case.clean))
     del tables["to_largest_frame"], tables["to_sequence_frame"]
-    frame = tables["to_frame"]
-    return tables | {"to_frame": frame[~frame["statistic"].isin(REPEATED)]}
+    frame, tokens = tables["to_frame"], tables["to_token_frame"]
+    equal = ["layer", "head", "kind", tokens["share"].round(12)]
+    tokens = tokens.assign(rank=tokens.groupby(equal)["rank"].transform("min"))
+    return tables | {
+        "to_frame": frame[~frame["statistic"].isin(REPEATED)],
+        "to_token_frame": tokens,
+    }
 
 
 DECLARED = Declared(
