@@ -74,7 +74,9 @@ def test_padded_sources_and_targets_do_not_change_a_row(name, sides, dtype, boun
             assert_close(logits[row, target[row] != PAD], model(s, t)[0], bound)
 
 
-@pytest.mark.parametrize(("name", "side"), in_turn(ARCHITECTURES, ["left", "right"]))
+@pytest.mark.parametrize(
+    ("name", "side"), in_turn(ARCHITECTURES, ["left", "right"], kinds_a_name=1)
+)
 def test_padding_does_not_change_an_activation(name, side):
     """Every activation at a row's real tokens (in scores and pattern: real queries and keys)."""
     model = build(name)
