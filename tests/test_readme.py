@@ -85,16 +85,16 @@ def test_every_make_target_that_is_mentioned_exists():
         assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), target
 
 
-in_the_environment_of_make = pytest.mark.skipif(
-    subprocess.run(
-        ["make", "--question", ".venv/.installed-dev"], cwd=ROOT, check=False
-    ).returncode,
-    reason="these tests were not started by make, which would install everything anew",
-)
+@pytest.fixture(scope="module")
+def environment_of_make():
+    """The environment in which these tests run, without which make would install everything."""
+    question = ["make", "--question", ".venv/.installed-dev"]
+    if subprocess.run(question, cwd=ROOT, check=False).returncode:
+        pytest.skip("these tests were not started by make, which would install everything anew")
 
 
 @pytest.mark.slow
-@in_the_environment_of_make
+@pytest.mark.usefixtures("environment_of_make")
 def test_make_report_writes_the_report(tmp_path):
     command = re.search(r"^REPORT \?= (.*) --out \S+$", MAKEFILE, re.MULTILINE)
     done = run(["make", "report", f"REPORT={command[1]} --out {tmp_path / 'report'}"], ROOT)
@@ -104,7 +104,7 @@ def test_make_report_writes_the_report(tmp_path):
 
 
 @pytest.mark.slow
-@in_the_environment_of_make
+@pytest.mark.usefixtures("environment_of_make")
 def test_make_test_runs_tests():
     chosen = "PYTEST=tests/text/test_tokens.py -q -n 0 -p no:cacheprovider"
     done = run(["make", "test", chosen], ROOT)
