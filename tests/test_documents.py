@@ -18,6 +18,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(path for path in [ROOT / "README.md", *DOCS.rglob("*.md")])
 SLOW = {
     "how-to/add-a-family.md",
+    "how-to/dictionaries.md",
     "how-to/fill-a-gpu.md",
     "how-to/from-transformerlens.md",
     "how-to/grade-a-method.md",

@@ -146,12 +146,10 @@ def most_bytes(model: Transformer, n: int, **options) -> int:
     return allocated(lambda: ablate(model, ids, **options))[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [
-        {"method": "resample"},
-        pytest.param({"method": "mean", "per_position": True}, marks=pytest.mark.slow),
-    ],
+    [{"method": "resample"}, {"method": "mean", "per_position": True}],
     ids=["resampled", "means by position"],
 )
 def test_an_ablation_takes_memory_that_no_number_of_prompts_changes(model, options, monkeypatch):
