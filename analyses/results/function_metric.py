@@ -49,13 +49,8 @@ class FunctionMetric(Metric):
         object.__setattr__(self, "name", UNNAMED if name == LAMBDA else name)
 
     @property
-    def is_aligned_with_batch(self) -> bool:
-        """True: it may index columns."""
-        return True
-
-    @property
     def reads_other_rows(self) -> bool:
-        """True: it may index prompts."""
+        """True: it may index prompts and columns, so that a batch is neither split nor repadded."""
         return True
 
     def for_rows(self, rows: Sequence[int], n: int) -> "FunctionMetric":
