@@ -10,8 +10,8 @@ import torch
 
 import interp
 from analyses.results import FEWEST, LEVEL
-from interp.estimates import processor
 from interp.executors import current_name, current_threads
+from interp.kernels import processor
 from interp.tensor_parallel import ShardedTransformer
 
 PACKAGES = ("numpy", "pandas", "plotly", "scipy", "tokenizers")
@@ -23,7 +23,7 @@ def environment(model: interp.Transformer, kernels: Sequence[str]) -> dict[str, 
 
     Args:
         model: the model that was run.
-        kernels: the operations that :class:`interp.estimates.OperationLog` recorded.
+        kernels: the operations that :class:`interp.kernels.OperationLog` recorded.
     """
     return {
         "code": code(),

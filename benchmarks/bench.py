@@ -12,7 +12,7 @@ from benchmarks.models import Ours, Setting
 from benchmarks.peers import Peers
 from benchmarks.table import Mark, Row
 from benchmarks.timing import Timed, Work, alternate
-from interp.estimates import processor
+from interp.kernels import processor
 
 Makers = dict[str, Callable[[], Work]]
 MARKED_THREADS = 2

@@ -44,7 +44,7 @@ from apps.defaults import default_prompts
 from benchmarks.limits import CPU_ATTENTION, FLOPS_OF_ONE
 from benchmarks.machine import load_average
 from benchmarks.table import write_between
-from interp.estimates import DispatchMode, processor
+from interp.kernels import DispatchMode, processor
 from interp.prompts import read_prompts
 
 MARKERS = ("<!-- costs of every command -->", "<!-- end of costs -->")

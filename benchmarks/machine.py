@@ -9,7 +9,7 @@ import torch
 from benchmarks.models import Ours, Setting, kernel_ran
 from benchmarks.peers import PACKAGES, version
 from benchmarks.timing import Absent
-from interp.estimates import processor
+from interp.kernels import processor
 
 
 def load_average() -> str:

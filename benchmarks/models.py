@@ -10,7 +10,7 @@ from torch import Tensor
 
 import interp
 from benchmarks.timing import Absent
-from interp.estimates import OperationLog
+from interp.kernels import OperationLog
 
 KERNELS = ("default", "packed")
 CPU = torch.device("cpu")

@@ -29,7 +29,7 @@ from playwright.sync_api import Browser
 from benchmarks.machine import load_average
 from benchmarks.memory import high_water, resident
 from benchmarks.table import write_between
-from interp.estimates import processor
+from interp.kernels import processor
 from tools.browser import TIMEOUT, Served, Visit, chromium, served, visit
 
 MARKERS = ("<!-- figures of a real model -->", "<!-- end of a real model -->")

@@ -28,7 +28,7 @@ from benchmarks.machine import load_average
 from benchmarks.table import write_between
 from interp import edits
 from interp.edits import Edit
-from interp.estimates import processor
+from interp.kernels import processor
 from interp.metrics import Metric
 from interp.prompts import logit_diff_of_prompts
 

@@ -127,6 +127,14 @@ def test_the_core_is_small():
     assert lines <= BUDGETS["core"]["lines"]
 
 
+def test_packages_have_few_layers():
+    """One contract orders all packages of ``interp``; a new one finds its place in a few layers."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (layers,) = (each["layers"] for each in contracts if each.get("containers") == ["interp"])
+    assert len(layers) <= BUDGETS["core"]["layers"]
+
+
 @pytest.mark.parametrize("work", BUDGETS["executed"])
 def test_little_code_is_executed(work, executed):
     assert set(executed) == set(BUDGETS["executed"])

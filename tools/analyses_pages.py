@@ -24,7 +24,7 @@ import analyses
 import interp
 from analyses.results import Result
 from apps.method_text import module_of, paragraphs, question
-from interp.estimates import DispatchMode
+from interp.kernels import DispatchMode
 from tools.figure_svg import figure_svg
 from tools.site.roles import without_roles
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from interp.errors import OutOfResources
-from interp.estimates import processor
+from interp.kernels import processor
 from interp.saved import save_step, write_files
 from interp.transformer import Transformer
 from interp.zoo import Card, History

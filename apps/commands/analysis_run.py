@@ -25,8 +25,8 @@ from apps.environment import environment
 from apps.report import ReportPrompt
 from apps.torchrun import TENSOR_PARALLEL, n_processes
 from interp.errors import InvalidInput
-from interp.estimates import OperationLog
 from interp.io import as_progress
+from interp.kernels import OperationLog
 from interp.loading import AUTO, kernel_of
 from interp.prompts import (
     ChatRenderer,

@@ -1,15 +1,6 @@
-"""What runs and sweeps take: memory, before they are computed; operations, the processor."""
+"""What runs and sweeps take in memory, before they are computed."""
 
-from interp.estimates.machine import DispatchMode, OperationLog, processor
 from interp.estimates.runs import Estimate, estimate, refuse_too_large
 from interp.estimates.sweeps import estimate_sweep
 
-__all__ = [
-    "DispatchMode",
-    "Estimate",
-    "OperationLog",
-    "estimate",
-    "estimate_sweep",
-    "processor",
-    "refuse_too_large",
-]
+__all__ = ["Estimate", "estimate", "estimate_sweep", "refuse_too_large"]

@@ -21,7 +21,6 @@ from torch.utils._pytree import tree_leaves
 from interp.cache import storage_of
 from interp.edits import Edit, EditSite
 from interp.errors import OutOfResources
-from interp.estimates.machine import DispatchMode
 from interp.execution import (
     Change,
     Options,
@@ -31,6 +30,7 @@ from interp.execution import (
     prepare,
     size_of,
 )
+from interp.kernels import DispatchMode
 from interp.model import Attention, Batch, Experts, Network
 
 ESTIMATED_SHARE, REFUSED_SHARE = 0.25, 1.25

@@ -1,4 +1,4 @@
-"""Other kernels of products with weights, and the choice among them by measurement."""
+"""The kernels of products with weights, the choice among them by measurement, and the hardware."""
 
 from interp.kernels.choice import (
     AUTO,
@@ -9,6 +9,7 @@ from interp.kernels.choice import (
     kernel_of,
     with_kernel,
 )
+from interp.kernels.machine import DispatchMode, OperationLog, processor
 from interp.kernels.packed import (
     can_pack,
     is_available,
@@ -21,6 +22,8 @@ __all__ = [
     "AUTO",
     "KERNELS",
     "PACKED",
+    "DispatchMode",
+    "OperationLog",
     "can_pack",
     "check_kernel",
     "faster_kernel",
@@ -28,6 +31,7 @@ __all__ = [
     "kernel_of",
     "packed",
     "packing_gain",
+    "processor",
     "product_shapes",
     "with_kernel",
 ]

@@ -21,9 +21,9 @@ from typing import TypeVar
 import torch
 
 from interp.errors import InterpError, InvalidInput, OutOfResources, shorten
-from interp.estimates import processor
 from interp.execution import free_bytes, size_of
 from interp.io import UNREADABLE, read_json, write_text_whole
+from interp.kernels.machine import processor
 from interp.kernels.packed import can_pack, packed, packing_gain, product_shapes
 from interp.model import DEFAULT, Network
 

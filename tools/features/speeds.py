@@ -16,7 +16,7 @@ from torch import Tensor
 import interp
 from benchmarks.timing import Work, alternate
 from interp import edits
-from interp.estimates import processor
+from interp.kernels import processor
 from tools.features.lens import bridge, tokenizer, zeroed
 from tools.features.trials import Lacks, Library, huggingface
 

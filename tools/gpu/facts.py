@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.peers import version
-from interp.estimates import processor
+from interp.kernels import processor
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("transformers", "safetensors", "tokenizers", "numpy", "pandas", "einops", "jaxtyping")
