@@ -59,6 +59,7 @@ from analyses.results import (
     prompt_frame,
     rounding,
     signed,
+    size_notes,
     sweep_metric,
 )
 from interp import Sweep, Transformer, sweep
@@ -230,9 +231,10 @@ class Ablation(Result):
         if largest.empty:
             return [f"None {of} has an effect {on}: the {self.metric} stays {whole}"]
         places = places_of_effects(frame)
+        notes = size_notes([*largest["effect"]], [*largest["size"]], places)
         *others, last = (
-            f"{row['name']} ({signed(row['effect'], places)} {self.unit})"
-            for row in largest.to_dict("records")
+            f"{row['name']} ({signed(row['effect'], places)} {self.unit}{note and f', {note}'})"
+            for row, note in zip(largest.to_dict("records"), notes, strict=True)
         )
         named = f"{', '.join(others)} and {last}" if others else last
         large = (frame["share"] >= LARGE).sum()

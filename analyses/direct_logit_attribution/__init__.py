@@ -51,6 +51,7 @@ from analyses.results import (
     rounding,
     signed,
     significance_text,
+    size_notes,
     token_ids,
 )
 from interp import Transformer
@@ -208,9 +209,12 @@ class DirectLogitAttribution(Result):
         estimate = self.interval()
         largest = estimate.size.argsort(descending=True, stable=True)[:FIRST].tolist()
         terms = [term for term in largest if estimate.size[term] > self._noise]
-        places = places_of([*estimate.mean[terms].tolist()])
+        means, sizes = (x[terms].tolist() for x in (estimate.mean, estimate.size))
+        places = places_of(means)
+        rows = zip(terms, means, size_notes(means, sizes, places), strict=True)
         texts = (
-            f"{self.parts[term]} {signed(float(estimate.mean[term]), places)}" for term in terms
+            f"{self.parts[term]} {signed(mean, places)}{note and f' ({note})'}"
+            for term, mean, note in rows
         )
         value = number(self.value.mean().item(), sign=True)
         return f"{self._what} {value} on {counted(len(self.value), 'prompt')}: {', '.join(texts)}"

@@ -30,6 +30,7 @@ from analyses.results.effect_text import (
     metric_text,
     places_of_effects,
     significance_text,
+    size_notes,
 )
 from analyses.results.effects import (
     Cells,
@@ -167,6 +168,7 @@ __all__ = [
     "scores_by_edge",
     "signed",
     "significance_text",
+    "size_notes",
     "sweep_metric",
     "table_with",
     "titles",

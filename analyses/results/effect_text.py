@@ -5,11 +5,13 @@ therefore go by size, mean |effect|, and show it as a share of the metric; an as
 with q ≤ 0.05, and one line says how many of all cells have it.
 """
 
+from collections.abc import Sequence
+
 import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.results.number_text import counted, number, percent, places_of, signed
+from analyses.results.number_text import counted, fixed, number, percent, places_of, signed
 from analyses.results.statistics import FEWEST, LEVEL
 
 LARGE = 0.1
@@ -87,6 +89,24 @@ def significance_text(frame: pd.DataFrame, cells: str) -> str:
 def effect_text(effect: float, places: int, unit: str) -> str:
     """An effect with its unit, if it has one."""
     return f"{signed(effect, places)} {unit}".rstrip()
+
+
+def size_notes(effects: Sequence[float], sizes: Sequence[float], places: int) -> list[str]:
+    """The mean size of each effect that is smaller than a later one; else ``""``.
+
+    Effects that cancel over prompts have a mean far below their size, and would seem misplaced.
+
+    Args:
+        effects: means over prompts, in the order of their sizes.
+        sizes: the mean of the absolute values of each.
+        places: the number of decimals.
+    """
+    return [
+        f"mean size {fixed(size, places)}"
+        if any(abs(later) > abs(effect) for later in effects[number_of_effect + 1 :])
+        else ""
+        for number_of_effect, (effect, size) in enumerate(zip(effects, sizes, strict=True))
+    ]
 
 
 def places_of_effects(frame: pd.DataFrame, column: str = "effect") -> int:

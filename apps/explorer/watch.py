@@ -108,7 +108,7 @@ def progress_text(name: str, job: Job, *, cancelled: bool) -> str:
     if cancelled and job.should_pause:
         return f"{name}: cancelling…"
     if cancelled:
-        return f"{name}: cancelled here, goes on for another window"
+        return f"{name}: cancelled; another window still needs it"
     if not job.total or not job.running:
         return f"{name}: {'running' if job.active else 'waiting'}"
     left = "" if job.seconds_left is None else f", {job.seconds_left:.0f} s left"

@@ -173,7 +173,7 @@ export function evidencePane(mount, view, parent, state, { onHover, onPick }) {
     if (!scores.length) return;
     const score = chosenScore(scores, state);
     const { count } = rankingOf(score);
-    heading.textContent = `${count} heads by ${score.name}`;
+    heading.textContent = `${count} heads by ${score.short || score.name}`;
     heading.title = heading.textContent;
     list.setAttribute("aria-label", heading.textContent);
     fill();

@@ -92,9 +92,8 @@ export function scoreMap(mount, view, scores, parent, state, { onHover, onPick, 
     smaller.disabled = state.zoom === 0;
     larger.disabled = state.zoom === ZOOMS.length - 1;
     drawing.show(mapPlot(view, score, state, () => mount.selection().heads));
-    note.textContent = [
-      score.good, score.control, score.n ? `n = ${score.n}` : "",
-    ].filter(Boolean).join(" · ");
+    note.textContent = [score.control, score.n ? `n = ${score.n}` : ""].filter(Boolean).join(" · ");
+    note.title = note.textContent;
   }
 
   /** @type {(by: number) => void} */

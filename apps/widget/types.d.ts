@@ -148,9 +148,9 @@ export interface TableView extends Shown { kind: "table"; columns: Column[]; row
 /** A score of heads, one number a head. */
 export interface Score {
   id: string; name: string; values: Sent; unit?: string; scale?: Scale | ScaleKind; low?: Sent; high?: Sent;
-  good?: string; control?: string; n?: number; estimated?: Sent;
+  control?: string; n?: number; estimated?: Sent;
   /** A shorter name, for tables. */
-  short?: string;
+  short?: string | null;
   /** Ranked by the value; without it, a score around zero is ranked by its size. */
   by?: "value";
 }

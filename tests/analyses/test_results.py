@@ -23,7 +23,7 @@ from result_vocabulary import KIND, VOCABULARY
 from torch import Tensor
 
 import analyses
-from analyses.results import Scale, plotly_figure
+from analyses.results import Scale, plotly_figure, size_notes
 from analyses.results.payload import encoded, plain
 from analyses.results.result import MAX_LINES, Result
 from apps.widget.pictures import view_of
@@ -233,3 +233,10 @@ def test_a_long_summary_is_cut():
     assert page.count("\n") == MAX_LINES
     assert "… and 3 more lines" in page
     assert "&lt;b&gt;0&lt;/b&gt;" in page
+
+
+def test_a_size_is_noted_where_a_later_effect_is_larger():
+    """Effects that cancel over prompts; without one, nothing is noted."""
+    notes = size_notes([-2.5, 0.9, 1.4, -1.0], [2.5, 1.6, 1.5, 1.2], 2)
+    assert notes == ["", "mean size 1.60", "", ""]
+    assert size_notes([-2.5, 1.4, 1.4], [2.5, 1.6, 1.5], 2) == ["", "", ""]

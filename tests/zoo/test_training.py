@@ -455,7 +455,7 @@ def test_a_training_on_a_gpu_completes_and_resumes(tmp_path):
 @pytest.mark.parametrize(
     ("name", "n_steps"),
     [
-        pytest.param(addition_mod_113.NAME, 30, marks=pytest.mark.slow),
+        pytest.param(addition_mod_113.NAME, 8, marks=pytest.mark.slow),
         pytest.param(python_2l.NAME, 50, marks=[pytest.mark.nightly, pytest.mark.timeout(1200)]),
     ],
 )

@@ -127,7 +127,6 @@ def test_the_map_has_the_effects_of_the_ablation():
     assert scores["n"] == len(texts)
     most = float(effect.max())
     assert scores["scale"] == {"kind": "diverging", "low": -most, "high": most, "helps": "above"}
-    assert scores["good"].startswith("The loss rises when a head that helps is ablated")
     assert "by chance" in scores["control"]
 
 

@@ -234,7 +234,7 @@ def test_what_one_session_cancels_goes_on_without_a_break_while_another_shows_it
     assert begun.wait(60)
     jobs.cancel(asked, "one")
     text = progress_text("a", jobs.poll(asked, "one", cancelled=True), cancelled=True)
-    assert text == ("a: cancelled here, goes on for another window" if others else "a: cancelling…")
+    assert text == ("a: cancelled; another window still needs it" if others else "a: cancelling…")
     go.set()
     until(lambda: not job.running)
     assert (job.complete, counts) == ((True, [1, 2, 3]) if others else (False, [1, 2]))

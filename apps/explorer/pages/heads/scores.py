@@ -25,7 +25,6 @@ from analyses.results import (
 )
 from apps.explorer.pages.measured import known_effects, table_of
 from apps.explorer.store import stored
-from apps.wording import directions
 
 Score = dict[str, Any]
 """A score in the form that the widget's view "heads" reads."""
@@ -39,6 +38,12 @@ NAMES = {
     "self": "attention to the token itself",
     "previous": "attention to the previous token",
 }
+SHORT_NAMES = {
+    FIRST: "attention to first",
+    "self": "attention to itself",
+    "previous": "attention to previous",
+}
+"""For tables, where there is no room for the names."""
 
 
 def scores(
@@ -92,7 +97,6 @@ def of_ablation(
             Scale.around_zero(frame["effect"].tolist(), helps=HELPS.get(results[0].metric))
         ),
         "n": n,
-        "good": directions(results[0].metric).strip() or None,
         "control": "; ".join([*_lines(exact, n, heads), *notes]),
         **_numbers(frame, "effect", n, sizes),
     }
@@ -142,7 +146,6 @@ def of_role(result: HeadRoles, role: str, sizes: tuple[int, ...]) -> Score:
         "scale": asdict(Scale.around_zero([1.0])),
         "by": "value",
         "n": n,
-        "good": None,
         "control": f"control: {what}, {fixed(frame['control'].mean(), 2)} on average",
         **_numbers(frame, "difference", n, sizes),
     }
@@ -156,10 +159,10 @@ def of_statistic(result: AttentionStatistics, statistic: str, sizes: tuple[int, 
     return {
         "id": statistic.replace(" ", "_"),
         "name": NAMES.get(statistic, statistic),
+        "short": SHORT_NAMES.get(statistic),
         "unit": "0 to 1" if statistic == NORMALIZED else "weight",
         "scale": asdict(PROBABILITIES),
         "n": n,
-        "good": None,
         "control": f"uniform attention: {fixed(frame['uniform'].mean(), 2)}"
         if n
         else "not defined for any query",
