@@ -31,7 +31,8 @@ FIRST = ("gpt2 float64", "mixtral float64", "mixtral float32")
 """Architectures of the test that comes before each commit, each with a dtype."""
 SLOW = (
     *(f"{name} float64" for name in dict.fromkeys([*COMMON, *COVERING])),
-    *(f"{name} float32" for name in COMMON),
+    "llama float32",
+    "t5 float32",
 )
 """Architectures of the slow test; the nightly tests have all of them in both dtypes."""
 WITHOUT_COPIES = {"order_sensitivity", "permutation_covariance"}
