@@ -53,13 +53,12 @@ from analyses.results import (
     interval,
     largest_text,
     metric_text,
+    named_effects,
     number,
     percent,
     places_of_effects,
     prompt_frame,
     rounding,
-    signed,
-    size_notes,
     sweep_metric,
 )
 from interp import Sweep, Transformer, sweep
@@ -231,12 +230,7 @@ class Ablation(Result):
         if largest.empty:
             return [f"None {of} has an effect {on}: the {self.metric} stays {whole}"]
         places = places_of_effects(frame)
-        notes = size_notes([*largest["effect"]], [*largest["size"]], places)
-        *others, last = (
-            f"{row['name']} ({signed(row['effect'], places)} {self.unit}{note and f', {note}'})"
-            for row, note in zip(largest.to_dict("records"), notes, strict=True)
-        )
-        named = f"{', '.join(others)} and {last}" if others else last
+        named = named_effects(largest, self.unit, places)
         large = (frame["share"] >= LARGE).sum()
         share = f", which {large} {of} change by {percent(LARGE)} or more"
         tested = (

@@ -43,13 +43,12 @@ from interp.execution import (
     check_temperature,
     end_tokens,
     generate,
-    with_start,
 )
 from interp.integers import as_seed, at_least
 from interp.io import as_progress
 from interp.metrics import at_least_float32, parts_of_rows
 from interp.model import PAD, Batch, unembedding_of
-from interp.prompts import read_batches
+from interp.prompts import batches_to_continue
 
 MOST_STRIPS = 20
 """The most texts in a figure."""
@@ -255,7 +254,7 @@ def continuations(  # noqa: PLR0913 - the settings of one analysis, by keyword
     new_tokens, samples = at_least(1, new_tokens, "new_tokens"), at_least(1, samples, "samples")
     check_temperature(temperature)
     temperature = float(temperature)
-    seed, inputs = as_seed(seed), _inputs(model, prompts)
+    seed, inputs = as_seed(seed), batches_to_continue(model, prompts)
     check_can_continue(model, inputs[-1], new_tokens)
     report, n = as_progress(progress, "prompts"), len(inputs[-1].ids)
     parts: list[dict[str, Tensor]] = []
@@ -290,13 +289,6 @@ def continuations(  # noqa: PLR0913 - the settings of one analysis, by keyword
         separator=separator,
         provenance=Provenance.of(model, *inputs, seed=seed),
     )
-
-
-def _inputs(model: Transformer, prompts: Any) -> list[Batch]:  # noqa: ANN401 - as of continuations
-    """The prompts of each stack."""
-    if len(model.stacks) == 1:
-        return read_batches(model, prompts)
-    return model.check(*with_start(model, prompts if isinstance(prompts, tuple) else (prompts,)))
 
 
 @torch.no_grad()

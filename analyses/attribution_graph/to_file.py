@@ -16,7 +16,6 @@ from math import isnan
 
 import torch
 
-from analyses.attribution_graph import AttributionGraph, Groups
 from analyses.attribution_graph.neuronpedia import (
     ATTENTION,
     EMBEDDING,
@@ -33,6 +32,7 @@ from analyses.attribution_graph.neuronpedia import (
     Supplement,
 )
 from analyses.attribution_graph.nodes import GraphNode
+from analyses.attribution_graph.result import AttributionGraph, Groups
 from interp.errors import InvalidInput, nearest, shorten
 
 MOST_CHARACTERS = 200

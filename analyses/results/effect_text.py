@@ -91,6 +91,22 @@ def effect_text(effect: float, places: int, unit: str) -> str:
     return f"{signed(effect, places)} {unit}".rstrip()
 
 
+def named_effects(frame: pd.DataFrame, unit: str, places: int) -> str:
+    """The effects of all rows, as part of a sentence: ``L2H1 (+0.52 nats) and L0H3 (−0.11 nats)``.
+
+    Args:
+        frame: some rows of what :func:`effect_frame` returns, with the column ``name``.
+        unit: unit of the effects.
+        places: the number of decimals.
+    """
+    notes = size_notes([*frame["effect"]], [*frame["size"]], places)
+    *others, last = (
+        f"{row['name']} ({effect_text(row['effect'], places, unit)}{note and f', {note}'})"
+        for row, note in zip(frame.to_dict("records"), notes, strict=True)
+    )
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def size_notes(effects: Sequence[float], sizes: Sequence[float], places: int) -> list[str]:
     """The mean size of each effect that is smaller than a later one; else ``""``.
 

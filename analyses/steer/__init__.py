@@ -55,13 +55,13 @@ from analyses.steer.steering import (
 from interp import Transformer, run
 from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
-from interp.execution import Provenance, check_temperature, with_start
+from interp.execution import Provenance, check_temperature
 from interp.integers import as_seed, at_least, integer
 from interp.io import as_progress
 from interp.metrics import at_least_float32
 from interp.model import PAD, Batch
 from interp.points import Place, Point
-from interp.prompts import read_batches
+from interp.prompts import batches_to_continue, read_batches
 
 SHOWN = 3
 """The most prompts whose texts a summary shows."""
@@ -330,7 +330,8 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput("feature= has its own layers and vectors; leave out the others.")
     if not alone and not any(bool(part.any()) for _, part in added):
         raise InvalidInput("The vector is zero, so that it changes nothing.")
-    inputs = _inputs(model, prompts)
+    *sources, read = batches_to_continue(model, prompts)
+    inputs = [*sources, read.padded_left()]
     fixed = _ablation(model, inputs, components, method, reference)
     with naming_first_nan(model, inputs):
         plain = Continuation(
@@ -365,15 +366,6 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         method=method if components else "",
         feature=feature or "",
     )
-
-
-def _inputs(model: Transformer, prompts: Any) -> list[Batch]:  # noqa: ANN401 - as of steer
-    """The prompts of each stack, those of the last padded on the left."""
-    if len(model.stacks) == 1:
-        return [read_batches(model, prompts)[0].padded_left()]
-    by_stack = prompts if isinstance(prompts, tuple) else (prompts,)
-    inputs = model.check(*with_start(model, by_stack))
-    return [*inputs[:-1], inputs[-1].padded_left()]
 
 
 def _continued(

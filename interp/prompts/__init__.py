@@ -19,7 +19,15 @@ from interp.prompts.records import READERS, records_of
 from interp.prompts.saved_dataset import is_dataset
 from interp.prompts.template import Template
 from interp.prompts.template_file import read_template
-from interp.prompts.texts import Pool, by_length, no_texts, pools_of, read_batches, rows_of
+from interp.prompts.texts import (
+    Pool,
+    batches_to_continue,
+    by_length,
+    no_texts,
+    pools_of,
+    read_batches,
+    rows_of,
+)
 
 __all__ = [
     "FIELDS",
@@ -31,6 +39,7 @@ __all__ = [
     "Prompt",
     "PromptFile",
     "Template",
+    "batches_to_continue",
     "bundled_prompts",
     "by_length",
     "is_dataset",

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.execution import with_start
 from interp.io import Progress, is_file
 from interp.model import PAD, Batch, TokenInput, is_text
 from interp.prompts.prompt import with_texts
@@ -185,6 +186,26 @@ def read_batches(
     if not rows:
         raise no_texts()
     return [*rows_of(rows)]
+
+
+def batches_to_continue(
+    model: TextNetwork,
+    prompts: Any,  # noqa: ANN401 - as of read_batches
+) -> list[Batch]:
+    """Prompts whose texts the model continues, one batch per stack.
+
+    Args:
+        model: the model that reads the prompts.
+        prompts: as for :func:`read_batches`; of an encoder–decoder, sources, or sources and the
+            beginnings of targets. Without beginnings, targets have their start token alone.
+
+    Raises:
+        InvalidInput: as of :func:`read_batches`.
+    """
+    if len(model.stacks) == 1:
+        return read_batches(model, prompts)
+    by_stack = prompts if isinstance(prompts, tuple) else (prompts,)
+    return model.check(*with_start(model, by_stack))
 
 
 def no_texts() -> InvalidInput:
