@@ -27,14 +27,13 @@ BOUND = 1e-12
 BOUNDS = {"float64": BOUND, "float32": 1e-5}
 """Of differences in each dtype, relative to the largest number."""
 COMMON = ("gpt2", "llama", "mixtral", "t5")
-FIRST = ("gpt2 float64", "mixtral float64", "mixtral float32")
-"""Architectures of the test that comes before each commit, each with a dtype."""
-SLOW = (
+ON_TWO = (
     *(f"{name} float64" for name in dict.fromkeys([*COMMON, *COVERING])),
-    "llama float32",
-    "t5 float32",
+    *("llama float32", "mixtral float32", "t5 float32"),
 )
-"""Architectures of the slow test; the nightly tests have all of them in both dtypes."""
+"""Architectures of the slow test of two ranks; the nightly tests have all of them in both dtypes."""
+ON_FOUR = tuple(f"{name} float64" for name in COMMON)
+"""Of four ranks, more than there are key/value heads: some hold copies of them."""
 WITHOUT_COPIES = {"order_sensitivity", "permutation_covariance"}
 """Analyses that change a copy of the model."""
 
@@ -77,17 +76,12 @@ def in_both_dtypes(names: Iterable[str]) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("size", "cases"),
     [
-        (2, FIRST),
+        pytest.param(2, ON_TWO, marks=pytest.mark.slow),
+        pytest.param(4, ON_FOUR, marks=pytest.mark.slow),
         pytest.param(2, in_both_dtypes(ARCHITECTURES), marks=pytest.mark.nightly),
-        pytest.param(4, SLOW, marks=pytest.mark.slow),
         pytest.param(4, in_both_dtypes(ARCHITECTURES), marks=pytest.mark.nightly),
     ],
-    ids=[
-        "2 ranks, two architectures",
-        "2 ranks",
-        "4 ranks, most kinds of part",
-        "4 ranks",
-    ],
+    ids=["2 ranks, most kinds of part", "4 ranks", "2 ranks, all", "4 ranks, all"],
 )
 def test_runs_edits_gradients_and_sweeps_are_those_of_one_process(tmp_path, size, cases):
     """Of every architecture that the ranks divide, in float64 and in float32, which is less exact.
@@ -107,7 +101,7 @@ def test_runs_edits_gradients_and_sweeps_are_those_of_one_process(tmp_path, size
             assert not wrong, case
             assert results[case]["exchanged"] == results[case]["recorded, not inert"] == 0
         rounded = [case for case in compared if case.endswith("float32")]
-        assert any(results[case]["recorded"] > BOUND for case in rounded)
+        assert not rounded or any(results[case]["recorded"] > BOUND for case in rounded)
         assert all("ranks can't share" in results[case] for case in set(cases) - compared)
 
 
