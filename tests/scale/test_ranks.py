@@ -31,7 +31,7 @@ ON_TWO = (
     *(f"{name} float64" for name in dict.fromkeys([*COMMON, *COVERING])),
     *("llama float32", "mixtral float32", "t5 float32"),
 )
-"""Architectures of the slow test of two ranks; the nightly tests have all of them in both dtypes."""
+"""Architectures of the slow test of two ranks; nightly, all of them run in both dtypes."""
 ON_FOUR = tuple(f"{name} float64" for name in COMMON)
 """Of four ranks, more than there are key/value heads: some hold copies of them."""
 WITHOUT_COPIES = {"order_sensitivity", "permutation_covariance"}
