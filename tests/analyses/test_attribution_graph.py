@@ -371,7 +371,7 @@ def shaped(n_layers, width):
     return Transformer(Config(width, 100, 256, decoder=stack)).requires_grad_(False)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", covering(SHAPES, ["short", "of heads"]))
 def test_the_estimate_bounds_what_a_graph_allocates_and_is_near_it(shape):
     n_layers, width, n_tokens, settings = SHAPES[shape]
     model, settings = shaped(n_layers, width), {"check": 0, **settings}

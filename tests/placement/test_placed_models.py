@@ -36,6 +36,7 @@ ONE_STACK = [
     if len(config.stacks) == 1 and build(name).stacks[0].ranges is None
 ]
 SOME = ["gpt2", "gpt-oss", "gemma2"]
+OTHERS = [name for name in ONE_STACK if name not in COVERING]
 METRIC = metrics.logit_diff(1, 2)
 
 
@@ -87,7 +88,7 @@ def assert_same(numbers: dict[str, Tensor], expected: dict[str, Tensor]) -> None
         assert_identical(numbers[key], tensor)
 
 
-@pytest.mark.parametrize("name", covering(ONE_STACK, SOME))
+@pytest.mark.parametrize("name", covering(ONE_STACK, SOME, nightly=OTHERS))
 def test_a_placed_model_has_the_bits_of_a_model_on_one_device(name):
     """Forwards, edits of every place, sweeps, gradients, derived reads, weights and generation."""
     model = build(name)
@@ -97,9 +98,6 @@ def test_a_placed_model_has_the_bits_of_a_model_on_one_device(name):
         assert swept.device == torch.device("cpu")
         assert {x.device for x in numbers.values()} == {ENTRY}
     assert_same(numbers | {"swept": swept}, observed(model, name))
-
-
-OTHERS = [name for name in ONE_STACK if name not in COVERING]
 
 
 @pytest.mark.parametrize("name", covering(ONE_STACK, SOME, nightly=OTHERS))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from answered import answers, loaded, numbers, opened, views_by_id
-from architectures import build
+from architectures import build, covering
 
 import interp
 from analyses import attribution_graph, scale_units
@@ -48,7 +48,10 @@ def largest_feature(graph):
     return max(units, key=lambda node: node.influence)
 
 
-@pytest.mark.parametrize("units", ["neurons", "features", "heads and neurons", "heads and MLPs"])
+UNITS = ["neurons", "features", "heads and neurons", "heads and MLPs"]
+
+
+@pytest.mark.parametrize("units", covering(UNITS, ["features", "heads and MLPs"]))
 def test_the_graph_is_that_of_the_analysis(units):
     view = opened(GRAPH_PAGE, NAME, units=units)
     results, errors = answers(GRAPH_PAGE, view)
