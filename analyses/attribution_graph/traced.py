@@ -12,6 +12,7 @@ from analyses.attribution_graph.kinds import Kinds
 from analyses.attribution_graph.nodes import Placed
 from analyses.attribution_graph.rows import Readers
 from analyses.methods.attribution import logit_direction, unembedding_of
+from analyses.methods.finite import check_total
 from analyses.methods.frozen import FrozenModel
 from interp import Transformer, estimate, run
 from interp.errors import InvalidInput
@@ -50,15 +51,9 @@ class Traced:
         if done.logits is None:
             raise InvalidInput("This model has no logits, so there is nothing to trace.")
         probabilities = done.logits[0, column].double().softmax(-1).cpu()
-        if not bool(probabilities.isfinite().all()):
-            cache = done.cache.items()
-            culprit = next((place for place, x in cache if not bool(x.isfinite().all())), "logits")
-            raise InvalidInput(
-                "The logits of this prompt are NaN or infinite, so no graph sums to them; of what "
-                f"was recorded, {culprit} is the first that is not finite. Look for non-finite "
-                "weights before it."
-            )
         cache = done.cache
+        problem = "The logits of this prompt are NaN or infinite, so no graph sums to them"
+        check_total(probabilities, cache, problem)
         del done  # with the logits of all positions
         return_freed_memory()
         ids = _most_probable(probabilities) if named is None else named

@@ -21,8 +21,7 @@ from analyses.methods.attribution import (
     places_of_features,
     places_of_logits,
 )
-from interp.cache import Cache
-from interp.errors import InvalidInput
+from analyses.methods.finite import check_total
 from interp.execution import run
 from interp.metrics import at_least_float32, parts_of_rows
 from interp.model import Batch, Network
@@ -98,7 +97,8 @@ def attribute_logits(
             TokenLogits(model, cache, column[rows], of[:, rows], walk)
             for of in (ids, drawn, ids[:1])
         )
-        _check_finite(logits.values(), cache)
+        problem = "A logit is NaN or infinite, so no terms sum to it"
+        check_total(logits.values(), cache, problem)
         by_part = {"terms": logits.terms(), "control": random_logits.terms()}
         if len(ids) > 1:
             by_part["of_target"] = target.terms()
@@ -135,21 +135,6 @@ def _stacked(parts: Sequence[Part], batches: Sequence[Terms]) -> Float[Tensor, "
         none = torch.zeros_like(next(iter(terms.values())))
         rows.append(torch.stack([terms.get(part, none) for part in parts], -1))
     return torch.cat(rows)
-
-
-def _check_finite(logits: Float[Tensor, " row"], cache: Cache) -> None:
-    """Check that the logits are finite.
-
-    Raises:
-        InvalidInput: one is not; the message names the first place that is not.
-    """
-    if bool(logits.isfinite().all()):
-        return
-    first = next((place for place, x in cache.items() if not bool(x.isfinite().all())), "logits")
-    raise InvalidInput(
-        f"A logit is NaN or infinite, so no terms sum to it; of what was recorded, {first} is the "
-        "first that is not finite. Look for non-finite weights before it."
-    )
 
 
 def _by_key(

@@ -26,7 +26,7 @@ from torch import Tensor
 from analyses.head_loadings.carried import Carried, FrozenStack, SourcePart
 from analyses.head_loadings.reader import Reader
 from analyses.methods.attribution import StreamWalk
-from analyses.methods.finite import check_finite_weights
+from analyses.methods.finite import check_finite_weights, check_total
 from analyses.results import (
     Bars,
     Drawing,
@@ -43,7 +43,6 @@ from analyses.results import (
     token_ids,
 )
 from interp import Transformer, run
-from interp.cache import Cache
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import at_least
@@ -221,7 +220,13 @@ def head_loadings(  # noqa: PLR0913 - the settings of one analysis, by keyword
         )
         carried = stream.carry(stream.source(part, columns[0][rows]), end.until, columns[1][rows])
         values.append((carried.whole * read).sum(-1))
-        _check_finite(values[-1], cache)
+        check_total(
+            values[-1],
+            cache,
+            "The edge is NaN or infinite",
+            name="the sum",
+            look_for="weights that are too large",
+        )
         walk = end.walk(cache, columns[1][rows], read)
         for number, each in enumerate((loadings, direct)):
             each.append(_loadings(walk, carried, number))
@@ -250,21 +255,6 @@ def _columns(batch: Batch, position: int | None, name: str) -> Int[Tensor, " bat
         return columns_read(batch, as_position(position))
     except InvalidInput as error:
         raise InvalidInput(f"{name}={shorten(position)}: {error}") from error
-
-
-def _check_finite(values: Float[Tensor, " prompt"], cache: Cache) -> None:
-    """Check that the edge is finite.
-
-    Raises:
-        InvalidInput: it is not; the message names the first place that is not.
-    """
-    if bool(values.isfinite().all()):
-        return
-    first = next((place for place, x in cache.items() if not bool(x.isfinite().all())), "the sum")
-    raise InvalidInput(
-        f"The edge is NaN or infinite; of what was recorded, {first} is the first that is not "
-        "finite. Look for weights that are too large."
-    )
 
 
 def _loadings(walk: StreamWalk, carried: Carried, number: int) -> Loadings:

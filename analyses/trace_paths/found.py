@@ -11,11 +11,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.methods.attribution import TokenLogits, logit_direction, places_of_logits
+from analyses.methods.finite import check_total
 from analyses.methods.frozen import FrozenModel, places_of_run
 from analyses.trace_paths.removal import Removed
 from analyses.trace_paths.traced import Edge, Node, Route, Sum, Tracer
 from interp import Transformer, run
-from interp.errors import InvalidInput
 from interp.model import Batch, unembedding_of
 
 LOGITS = "logits"
@@ -137,13 +137,8 @@ class PromptTrace:
         cache = run(model, batch, record=[*places_of_run(model), *places_of_logits(model)]).cache
         self.number, self.batch = asked.number, batch
         self.value = TokenLogits(model, cache, asked.column, asked.ids[:, :1]).values()
-        if not bool(self.value.isfinite().all()):
-            culprits = (place for place, x in cache.items() if not bool(x.isfinite().all()))
-            raise InvalidInput(
-                f"The answer of prompt {self.number} is NaN or infinite, so no paths sum to it; of "
-                f"what was recorded, {next(culprits, LOGITS)} is the first that is not finite. "
-                "Look for non-finite weights before it."
-            )
+        problem = f"The answer of prompt {self.number} is NaN or infinite, so no paths sum to it"
+        check_total(self.value, cache, problem)
         real = batch.is_real[0].nonzero()[:, 0]
         self.pos = int((real == asked.column).nonzero())
         self.frozen = FrozenModel(model, cache, real)

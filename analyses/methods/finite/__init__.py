@@ -10,11 +10,18 @@ from math import isfinite
 import torch
 from torch import Tensor
 
+from interp.cache import Cache
 from interp.errors import InvalidInput, NotANumber
 from interp.execution import first_nan, run
 from interp.model import Batch, Network, weight_state
 
-__all__ = ["check_finite_weights", "check_forward", "check_no_nan", "naming_first_nan"]
+__all__ = [
+    "check_finite_weights",
+    "check_forward",
+    "check_no_nan",
+    "check_total",
+    "naming_first_nan",
+]
 
 ROWS = 64
 """Maximum number of prompts per forward."""
@@ -91,3 +98,32 @@ def check_no_nan(model: Network, batches: Sequence[Batch], *tensors: Tensor) -> 
                 f"{int(rows[0])}. Where its weights are finite, its numbers overflow: load it with "
                 "a wider dtype, or look for weights that are too large."
             )
+
+
+def check_total(
+    total: Tensor,
+    cache: Cache,
+    problem: str,
+    *,
+    name: str = "logits",
+    look_for: str = "non-finite weights before it",
+) -> None:
+    """Check what the terms of an analysis are to sum to.
+
+    Args:
+        total: the sums, of any shape.
+        cache: the activations that they were computed from.
+        problem: what is wrong if one is not finite, as the beginning of the message.
+        name: what is not finite if all activations are.
+        look_for: what the reader of the message should look for.
+
+    Raises:
+        InvalidInput: one is not finite; the message names the first place that is not.
+    """
+    if bool(total.isfinite().all()):
+        return
+    first = next((place for place, x in cache.items() if not bool(x.isfinite().all())), name)
+    raise InvalidInput(
+        f"{problem}; of what was recorded, {first} is the first that is not finite. Look for "
+        f"{look_for}."
+    )
