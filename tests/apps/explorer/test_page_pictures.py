@@ -36,8 +36,8 @@ def stored(page: str = "heads", window: str = "light") -> Image.Image:
 @pytest.mark.parametrize(
     "windows",
     [
-        pytest.param(("light", "narrow"), marks=pytest.mark.slow, id="light"),
-        pytest.param(("dark",), marks=pytest.mark.nightly, id="dark"),
+        pytest.param(("light",), marks=pytest.mark.slow, id="light"),
+        pytest.param(("narrow", "dark"), marks=pytest.mark.nightly, id="narrow, dark"),
     ],
 )
 @pytest.mark.parametrize("page", PAGES)
