@@ -146,11 +146,16 @@ def most_bytes(model: Transformer, n: int, **options) -> int:
     return allocated(lambda: ablate(model, ids, **options))[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [{"method": "resample"}, {"method": "mean", "per_position": True}],
-    ids=["resampled", "means by position"],
+    [
+        pytest.param({"method": "resample"}, id="resampled", marks=pytest.mark.slow),
+        pytest.param(
+            {"method": "mean", "per_position": True},
+            id="means by position",
+            marks=pytest.mark.nightly,
+        ),
+    ],
 )
 def test_an_ablation_takes_memory_that_no_number_of_prompts_changes(model, options, monkeypatch):
     """Four times as many: within 10 %. With the values of all at once, three times as much."""
