@@ -10,6 +10,7 @@ difference, while a figure that is blank, moved or of another colour makes a lar
 
 import argparse
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -92,21 +93,24 @@ def difference(picture: Image.Image, stored: Image.Image) -> Difference:
     return Difference(float(differs.mean()), tuple(n * SQUARE for n in where))  # pyright: ignore[reportArgumentType] - four
 
 
-def pictures_of(
-    browser: Browser, server: Served, page: str, windows: Sequence[str] = tuple(WINDOWS)
-) -> Iterator[tuple[str, Image.Image]]:
-    """The pictures of a page in windows, by the name of the file."""
+@contextmanager
+def opened(browser: Browser, server: Served, page: str) -> Iterator[Visit]:
+    """A visitor of a page, once it is drawn."""
     with visit(browser, server, viewport={"width": 1280, "height": HEIGHT}) as visitor:
         visitor.open(server.address(model=MODEL, page=page, **PAGES[page]))
         visitor.finish()
-        for window in windows:
-            width, scheme = WINDOWS[window]
-            visitor.page.emulate_media(color_scheme=scheme)  # pyright: ignore[reportArgumentType] - light or dark
-            visitor.page.set_viewport_size({"width": width, "height": HEIGHT})
-            unchanging_screenshot(visitor)
-            whole = visitor.page.evaluate(SCROLLED)
-            visitor.page.set_viewport_size({"width": width, "height": whole})
-            yield f"{page}-{window}.png", reduced(unchanging_screenshot(visitor))
+        yield visitor
+
+
+def picture_of(visitor: Visit, window: str) -> Image.Image:
+    """The picture of the page that is open, in a window."""
+    width, scheme = WINDOWS[window]
+    visitor.page.emulate_media(color_scheme=scheme)  # pyright: ignore[reportArgumentType] - light or dark
+    visitor.page.set_viewport_size({"width": width, "height": HEIGHT})
+    unchanging_screenshot(visitor)
+    whole = visitor.page.evaluate(SCROLLED)
+    visitor.page.set_viewport_size({"width": width, "height": whole})
+    return reduced(unchanging_screenshot(visitor))
 
 
 def unchanging_screenshot(visitor: Visit) -> bytes:
@@ -136,9 +140,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     with served(MODEL) as server, chromium() as browser:
         for page in options.only.split(","):
-            for name, picture in pictures_of(browser, server, page):
-                picture.save(options.out / name, optimize=True)
-                print(options.out / name)
+            with opened(browser, server, page) as visitor:
+                for window in WINDOWS:
+                    path = options.out / f"{page}-{window}.png"
+                    picture_of(visitor, window).save(path, optimize=True)
+                    print(path)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def until_address(visitor: Visit, name: str, value: str) -> None:
 
 
 def test_a_page_is_drawn_without_a_complaint(visitor, server):
-    """Each page is, in test_contrast.py."""
+    """Each page is, in test_page_pictures.py."""
     visitor.open(server.address(model="rasp-duplicates", page="patch"))
     visitor.finish()
     assert visitor.page.locator("[data-testid=stException], [data-testid=stAlert]").count() == 0

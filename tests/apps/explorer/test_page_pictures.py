@@ -1,7 +1,8 @@
-"""Each page looks as in its stored picture, in light, narrow and dark windows."""
+"""Each page looks as in its stored picture, light, narrow and dark; and its texts can be read."""
 
 from collections.abc import Iterator
 from itertools import chain, count, repeat
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,15 +10,17 @@ import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser
+from readable import LEAST, assert_readable, contrasts
 
-from tools.browser import Served, served
+from tools.browser import Served, Visit, served, visit
 from tools.page_pictures import (
     FOLDER,
     MODEL,
     PAGES,
     WINDOWS,
     difference,
-    pictures_of,
+    opened,
+    picture_of,
     unchanging_screenshot,
 )
 
@@ -33,22 +36,69 @@ def stored(page: str = "heads", window: str = "light") -> Image.Image:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(
-    "windows",
-    [
-        pytest.param(("light",), marks=pytest.mark.slow, id="light"),
-        pytest.param(("narrow", "dark"), marks=pytest.mark.nightly, id="narrow, dark"),
-    ],
-)
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_looks_as_in_its_picture(page, windows, chromium: Browser, server: Served, tmp_path):
-    for name, picture in pictures_of(chromium, server, page, windows):
-        picture.save(tmp_path / name)
-        changed = difference(picture, Image.open(FOLDER / name))
-        assert not changed.is_large, (
-            f"{name}: {changed.share:.1%} differ within {changed.where}; see {tmp_path / name}. If "
-            "it should look so: python -m tools.page_pictures"
-        )
+def test_a_page_looks_as_in_its_picture_and_every_text_stands_out(
+    page, chromium: Browser, server: Served, tmp_path
+):
+    """A page that is drawn without a complaint."""
+    with opened(chromium, server, page) as visitor:
+        assert_looks_as_in_its_picture(visitor, page, "light", tmp_path)
+        assert_readable(visitor, fewest=30)
+        assert visitor.page.locator("[data-testid=stException], [data-testid=stAlert]").count() == 0
+        assert visitor.received < 3e6
+        assert not visitor.outside
+        assert not visitor.complaints
+
+
+@pytest.mark.browser
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_looks_as_in_its_narrow_and_dark_pictures(
+    page, chromium: Browser, server: Served, tmp_path
+):
+    with opened(chromium, server, page) as visitor:
+        for window in ("narrow", "dark"):
+            assert_looks_as_in_its_picture(visitor, page, window, tmp_path)
+
+
+def assert_looks_as_in_its_picture(visitor: Visit, page: str, window: str, folder: Path) -> None:
+    name = f"{page}-{window}.png"
+    picture = picture_of(visitor, window)
+    picture.save(folder / name)
+    changed = difference(picture, stored(page, window))
+    assert not changed.is_large, (
+        f"{name}: {changed.share:.1%} differ within {changed.where}; see {folder / name}. If it "
+        "should look so: python -m tools.page_pictures"
+    )
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_every_text_of_a_story_stands_out(chromium: Browser, server: Served):
+    with visit(chromium, server) as visitor:
+        visitor.open(server.address(model=MODEL, page="story"))
+        assert_readable(visitor, fewest=15)
+        assert not visitor.complaints
+
+
+@pytest.mark.browser
+def test_a_text_that_is_hardly_darker_than_its_paper_is_found(chromium: Browser):
+    """Black on white has the contrast 21; the grey #aaa has 2.3, whatever element has the white.
+
+    A text that stands beside the black box that it is a part of is not on it.
+    """
+    page = chromium.new_page()
+    page.set_content(
+        '<body style="background: #fff"><p style="color: #000">black</p>'
+        '<div><span style="color: #aaa">grey</span></div><p hidden>hidden</p>'
+        '<div style="position: relative; background: #000; color: #aaa; width: 90px">on'
+        '<span style="position: absolute; left: 200px; color: #000">beside</span></div></body>'
+    )
+    found = {text: round(ratio, 1) for ratio, text in contrasts(Visit(page))}
+    assert found == {"black": 21.0, "grey": 2.3, "onbeside": 9.0, "beside": 21.0}
+    assert found["grey"] < LEAST
+    page.close()
 
 
 def test_each_page_has_its_pictures_and_no_other():
