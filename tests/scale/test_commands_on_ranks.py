@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,69 +86,97 @@ def assert_equal_tables(folder: Path, expected: Path) -> None:
         pd.testing.assert_frame_equal(ours, theirs, rtol=BOUND, atol=BOUND)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
+OTHERS = ("report", "graph", "repeat", "harvest")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Commands that two ranks ran.
+
+    Attributes:
+        names: the analyses among them; the others are :data:`OTHERS`.
+        words: the words of each command.
+        folder: the folder of the outputs, each by the name of its command, and of ``ran``, the run
+            of one process that ``repeat`` repeats.
+        first, other: what each rank printed, and the exit code.
+    """
+
+    names: tuple[str, ...]
+    words: dict[str, list[str]]
+    folder: Path
+    first: dict[str, Any]
+    other: dict[str, Any]
+
+    def alone(self, name: str) -> tuple[Path, str]:
+        """The output folder of the same command in one process, and what that prints."""
+        folder = self.folder / "alone" / name
+        done = CliRunner().invoke(app, [*self.words[name], "--out", str(folder)])
+        assert done.exit_code == 0, done.output
+        return folder, done.stdout
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
         pytest.param(SLOW, marks=pytest.mark.slow),
         pytest.param(tuple(COMMANDS), marks=pytest.mark.nightly),
     ],
     ids=["some", "all"],
 )
-def test_a_command_writes_the_files_of_one_process_and_prints_once(names, tmp_path):
+def ran(request, tmp_path_factory) -> Ran:
+    """All in one start of the ranks, which takes longer than most commands."""
+    folder, model = tmp_path_factory.mktemp("ranks"), ("--model", "induction-by-hand")
+    done = CliRunner().invoke(app, [*words_of("ablate"), "--out", str(folder / "ran")])
+    assert done.exit_code == 0, done.output
+    words = {name: words_of(name) for name in request.param} | {
+        "report": ["report", *model, "--section", "ablate"],
+        "graph": ["graph", "abcab", *model],
+        "repeat": ["repeat", str(folder / "ran")],
+        "harvest": ["harvest", *model, "--texts", "letters", "--places", "resid_post.1"],
+    }
+    with_order = {**words, "report": [*words["report"], "--section", "order"]}
+    (folder / "commands.json").write_text(json.dumps(with_order), encoding="utf-8")
+    first, other = on_ranks(2, "commands_on_ranks", folder)
+    return Ran(request.param, words, folder, first, other)
+
+
+def test_a_command_writes_the_files_of_one_process_and_prints_once(ran):
     """Also after a stop. The first rank stops its sweeps after each forward, the others would not.
 
     Commands that need all weights are refused on every rank, and write nothing.
     """
-    words = {name: words_of(name) for name in names}
-    (tmp_path / "commands.json").write_text(json.dumps(words), encoding="utf-8")
-    first, other = on_ranks(2, "commands_on_ranks", tmp_path)
-    assert set(first) == {*names, "ablate, resumed"}
-    for name in names:
+    folder, first, other = ran.folder, ran.first, ran.other
+    assert set(first) == {*ran.names, *OTHERS, "ablate, resumed"}
+    for name in ran.names:
         assert other[name]["stdout"] == ""
         if name in REFUSED:
             for rank in (first, other):
                 assert rank[name]["code"] == 2
                 assert REFUSED[name] in rank[name]["stderr"]
-            assert not (tmp_path / name).exists()
+            assert not (folder / name).exists()
             continue
         assert (first[name]["code"], other[name]["code"]) == (0, 0), first[name]["stderr"]
         assert other[name]["stderr"] == ""
-        alone = tmp_path / "alone" / name
-        done = CliRunner().invoke(app, [*words[name], "--out", str(alone)])
-        assert done.exit_code == 0, done.output
-        printed = without_folder(first[name]["stdout"], tmp_path / name)
-        assert printed == without_folder(done.stdout, alone)
-        assert_equal_files(tmp_path / name, alone)
+        alone, stdout = ran.alone(name)
+        printed = without_folder(first[name]["stdout"], folder / name)
+        assert printed == without_folder(stdout, alone)
+        assert_equal_files(folder / name, alone)
     assert first["ablate, resumed"]["code"] == 0, first["ablate, resumed"]["stderr"]
-    assert_equal_files(tmp_path / "ablate, resumed", tmp_path / "alone" / "ablate")
+    assert_equal_files(folder / "ablate, resumed", folder / "alone" / "ablate")
 
 
-@pytest.mark.slow
-def test_reports_graphs_harvests_and_repeated_runs_are_those_of_one_process(tmp_path):
+def test_reports_graphs_harvests_and_repeated_runs_are_those_of_one_process(ran):
     """A repeated run compares the tables of one process with its own: they differ by rounding."""
-    model = ("--model", "induction-by-hand")
-    ran = CliRunner().invoke(app, [*words_of("ablate"), "--out", str(tmp_path / "ran")])
-    assert ran.exit_code == 0, ran.output
-    words = {
-        "report": ["report", *model, "--section", "ablate"],
-        "graph": ["graph", "abcab", *model],
-        "repeat": ["repeat", str(tmp_path / "ran")],
-        "harvest": ["harvest", *model, "--texts", "letters", "--places", "resid_post.1"],
-    }
-    with_order = {**words, "report": [*words["report"], "--section", "order"]}
-    (tmp_path / "commands.json").write_text(json.dumps(with_order), encoding="utf-8")
-    first, other = on_ranks(2, "commands_on_ranks", tmp_path)
-    for name in words:
+    first, other = ran.first, ran.other
+    for name in OTHERS:
         assert (other[name]["stdout"], other[name]["stderr"]) == ("", "")
         assert (other[name]["code"], first[name]["code"]) == (0, 0) or name == "repeat"
     for name in ("report", "graph", "harvest"):
-        alone = tmp_path / "alone" / name
-        done = CliRunner().invoke(app, [*words[name], "--out", str(alone)])
-        assert done.exit_code == 0, done.output
-        files = [sorted(x.relative_to(y) for x in y.rglob("*")) for y in (alone, tmp_path / name)]
+        alone, _ = ran.alone(name)
+        files = [sorted(x.relative_to(y) for x in y.rglob("*")) for y in (alone, ran.folder / name)]
         assert files[0] == files[1]
     assert "order: left out. without: this process has a share" in first["report"]["stdout"]
-    assert_equal_tables(tmp_path / "repeat", tmp_path / "ran")
+    assert_equal_tables(ran.folder / "repeat", ran.folder / "ran")
 
 
 def torchrun(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
@@ -179,7 +208,7 @@ def test_an_error_of_one_process_ends_all_and_is_printed_once(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_that_would_each_do_the_whole_are_refused(tmp_path):
     done = torchrun(tmp_path, "$interp ablate --model induction-by-hand --out out")
     assert done.returncode != 0
