@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import Browser
 from readable import LEAST, assert_readable, contrasts
 
-from tools.browser import Served, Visit, served, visit
+from tools.browser import Served, Visit, visit
 from tools.page_pictures import (
     FOLDER,
     MODEL,
@@ -23,12 +23,6 @@ from tools.page_pictures import (
     picture_of,
     unchanging_screenshot,
 )
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
-    with served(MODEL) as running:
-        yield running
 
 
 def stored(page: str = "heads", window: str = "light") -> Image.Image:
