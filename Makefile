@@ -168,7 +168,7 @@ docs-serve: .venv/.installed-docs ## Serve the documentation on this machine whi
 
 .PHONY: notebooks
 notebooks: .venv/.installed-notebooks ## Execute the notebooks, whose cells assert what they claim
-	$(BIN)/python -m pytest --nbmake notebooks --ignore=notebooks/real $(PYTEST)
+	$(BIN)/python -m pytest -m notebook tests/tools/test_notebooks.py $(PYTEST)
 
 .PHONY: notebook-pages
 notebook-pages: .venv/.installed-notebooks .venv/.installed-real ## Execute the notebooks and write docs/notebooks

@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--write-models needs one process, which sees all errors: -n 0")
 
 
-ON_REQUEST = ("nightly", "package", "site")
+ON_REQUEST = ("nightly", "notebook", "package", "site")
 """Markers of tests that run only where the marker is named."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
