@@ -95,6 +95,7 @@ def test_a_pass_has_the_numbers_of_a_local_one_also_if_a_worker_is_killed(pool):
     assert end_within(before, least=1)
 
 
+@pytest.mark.nightly  # Processes does the same in test_passes.py
 def test_a_worker_that_does_not_answer_is_replaced(pool, tmp_path):
     driver = os.getpid()
 
@@ -114,6 +115,7 @@ def test_a_worker_that_does_not_answer_is_replaced(pool, tmp_path):
     assert (tmp_path / "slept").exists()
 
 
+@pytest.mark.nightly  # Processes does the same in test_processes.py
 def test_a_job_that_ends_three_workers_is_named_and_the_others_finish(pool, tmp_path):
     metric = ends_worker_at(norm_of(4), tmp_path, times=9)
     with pytest.raises(WorkerFailed, match=r"ended 3 workers.*Edit 4 \(zero") as caught:
