@@ -27,10 +27,9 @@ EVERYTHING = jaxtyping.jaxtyped
 BY_BEARTYPE = beartype(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
 """Raises what jaxtyping raises: a TypeError."""
 GROWTH = int(os.environ.get("TEST_CHECKS_GROWTH", "16"))
-CALLS_CHECKED = frozenset(GROWTH**n for n in range(16))
-"""Of a function, in each test: by number, from 1."""
-calls: Counter[Callable[..., Any]] = Counter()
-"""In the test that runs."""
+"""How many times the number of a checked call the number of the next one is."""
+called: list[Callable[[], None]] = []
+"""For each function that the test that runs has called: what makes its next call the first."""
 INNER_CALLS_CHECKED = 10
 """Of a function within a function, which is decorated anew whenever the outer one is called."""
 inner_calls: Counter[CodeType] = Counter()
@@ -38,6 +37,12 @@ inner_calls: Counter[CodeType] = Counter()
 
 PICKLED = ("interp.executors.ray_cluster", "interp.executors.worker_server")
 """Modules whose classes Ray pickles for its processes, which can't import this module."""
+
+
+def begin_test() -> None:
+    """Number the calls of every function anew."""
+    while called:
+        called.pop()()
 
 
 def has_axes(hint: object) -> bool:
@@ -72,13 +77,22 @@ def checked(what: Any = None, *, typechecker: Any) -> Any:
 
 def _checked_function(function: Callable[..., Any], typechecker: Any) -> Callable[..., Any]:
     checking: Callable[..., Any] | None = None
+    number = 1  # of the next call that is checked
+    left = 0  # calls before that
+
+    def begin() -> None:
+        nonlocal number, left
+        number, left = 1, 0
 
     @wraps(function)
     def first_calls(*args: Any, **kwargs: Any) -> Any:
-        nonlocal checking
-        number = calls[function] = calls.get(function, 0) + 1
-        if number not in CALLS_CHECKED:
+        nonlocal checking, number, left
+        if left > 0:  # short, since most calls end here
+            left -= 1
             return function(*args, **kwargs)
+        if number == 1:
+            called.append(begin)
+        number, left = number * GROWTH, number * (GROWTH - 1) - 1
         if checking is None:
             checking = _checking(function, typechecker)
         return checking(*args, **kwargs)

@@ -64,7 +64,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_runtest_setup() -> None:
     """In each test, number the calls of every function anew: see annotation_checks."""
     if annotation_checks:
-        annotation_checks.calls.clear()
+        annotation_checks.begin_test()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import jaxtyping
 import pytest
 import torch
-from annotation_checks import CALLS_CHECKED, GROWTH, INNER_CALLS_CHECKED, calls, checked
+from annotation_checks import GROWTH, INNER_CALLS_CHECKED, begin_test, checked
 from architectures import build
 from beartype import beartype
 from jaxtyping import Float
@@ -74,7 +74,7 @@ def test_what_agrees_passes():
     ],
 )
 def test_what_does_not_raises(call):
-    calls.clear()
+    begin_test()
     with pytest.raises(jaxtyping.TypeCheckError):
         call()
 
@@ -90,7 +90,6 @@ def is_checked() -> bool:
 def test_calls_of_each_test_are_checked_at_growing_distances():
     expected = [1, GROWTH, GROWTH**2]
     assert [number for number in range(1, GROWTH**2 + 2) if is_checked()] == expected
-    assert {*expected, GROWTH**3} < CALLS_CHECKED
 
 
 @pytest.mark.parametrize("test", ["one", "another"])

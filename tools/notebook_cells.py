@@ -12,15 +12,21 @@ from tools.notebook_pages import read_notebook
 
 IMPORTED = ["analyses", "interp", "IPython.core.interactiveshell", "pandas", "plotly.io", "torch"]
 """Modules that are imported once, in the process that is forked."""
+SECONDS = 500
+"""Time limit of a notebook."""
 
 
 def runs(path: Path) -> bool:
-    """Whether every cell of a notebook runs; the error of one that does not is printed."""
+    """Whether every cell of a notebook runs in time; the error of one that does not is printed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
     process = context.Process(target=_run_cells, args=(path,))
     process.start()
-    process.join()
+    process.join(SECONDS)
+    if process.exitcode is None:
+        print(f"{path.name} was still running after {SECONDS} s")
+        process.kill()
+        process.join()
     return process.exitcode == 0
 
 

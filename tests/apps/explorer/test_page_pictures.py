@@ -12,6 +12,9 @@ from PIL import Image
 from playwright.sync_api import Browser
 from readable import LEAST, assert_readable, contrasts
 
+from apps.explorer import view
+from apps.explorer.pages.report import REPORT
+from apps.explorer.pages.story import STORY
 from tools.browser import Served, Visit, visit
 from tools.page_pictures import (
     FOLDER,
@@ -35,14 +38,10 @@ def stored(page: str = "heads", window: str = "light") -> Image.Image:
 def test_a_page_looks_as_in_its_picture_and_every_text_stands_out(
     page, chromium: Browser, server: Served, tmp_path
 ):
-    """A page that is drawn without a complaint."""
     with opened(chromium, server, page) as visitor:
         assert_looks_as_in_its_picture(visitor, page, "light", tmp_path)
         assert_readable(visitor, fewest=30)
-        assert visitor.page.locator("[data-testid=stException], [data-testid=stAlert]").count() == 0
-        assert visitor.received < 3e6
-        assert not visitor.outside
-        assert not visitor.complaints
+        assert_drawn_without_a_complaint(visitor)
 
 
 @pytest.mark.browser
@@ -73,7 +72,14 @@ def test_every_text_of_a_story_stands_out(chromium: Browser, server: Served):
     with visit(chromium, server) as visitor:
         visitor.open(server.address(model=MODEL, page="story"))
         assert_readable(visitor, fewest=15)
-        assert not visitor.complaints
+        assert_drawn_without_a_complaint(visitor)
+
+
+def assert_drawn_without_a_complaint(visitor: Visit) -> None:
+    assert visitor.page.locator("[data-testid=stException], [data-testid=stAlert]").count() == 0
+    assert visitor.received < 3e6
+    assert not visitor.outside
+    assert not visitor.complaints
 
 
 @pytest.mark.browser
@@ -98,6 +104,7 @@ def test_a_text_that_is_hardly_darker_than_its_paper_is_found(chromium: Browser)
 def test_each_page_has_its_pictures_and_no_other():
     names = {f"{page}-{window}.png" for page in PAGES for window in WINDOWS}
     assert {file.name for file in FOLDER.iterdir()} == names
+    assert {*PAGES, STORY.name, REPORT.name} == set(view.PAGES)
 
 
 def changed_by(change) -> bool:
