@@ -262,14 +262,13 @@ def with_layers(model, *layers):
     """A model of some layers of another, with its embedding, final norm and unembedding."""
     decoder = replace(model.config.decoder, n_layers=len(layers))
     fewer = Transformer(replace(model.config, decoder=decoder), tokenizer=model.tokenizer)
-    weights = model.state_dict()
-    names = [name for name in weights if not name.startswith("decoder.blocks.")]
-    source_of = {name: name for name in names}
-    for index, layer in enumerate(layers):
-        prefix = f"decoder.blocks.{index}."
-        parts = [name.removeprefix(prefix) for name in fewer.state_dict() if prefix in name]
-        source_of |= {prefix + part: f"decoder.blocks.{layer}.{part}" for part in parts}
-    fewer.load_state_dict({name: weights[source] for name, source in source_of.items()})
+    whole, weights = model.state_dict(), {}
+    for name in fewer.state_dict():
+        parts = name.split(".")
+        if parts[:2] == ["decoder", "blocks"]:
+            parts[2] = str(layers[int(parts[2])])
+        weights[name] = whole[".".join(parts)]
+    fewer.load_state_dict(weights)
     return fewer
 
 
