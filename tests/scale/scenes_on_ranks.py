@@ -23,9 +23,11 @@ import interp
 from interp import edits, metrics
 from interp.errors import InterpError
 from interp.model import KVCache
-from interp.tensor_parallel import Ranks, block_bytes
+from interp.tensor_parallel import Ranks, block_bytes, ranks
 
 TIMEOUT = 20.0
+GRACE = 1.0
+"""Seconds that a rank waits for the reports of others before it names those that do not answer."""
 DIVIDED = ["q", "k", "v", "rot_q", "rot_k", "z", "pattern", "pre", "gate", "post"]
 RANK = int(os.environ["RANK"])
 
@@ -215,6 +217,7 @@ SCENES = {scene.__name__: scene for scene in EVERY}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    ranks.GRACE = GRACE
     files = Path(sys.argv[1])
     seen: dict[str, object] = {}
     for name in sys.argv[2:]:

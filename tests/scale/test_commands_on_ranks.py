@@ -1,4 +1,4 @@
-"""Commands that torchrun starts in several processes: the files of one process, one output."""
+"""Commands in several processes, as torchrun starts them: the files of one process, one output."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from declared import declared_as
-from test_ranks import TESTS, on_ranks
+from started_ranks import TESTS, on_ranks
 from typer.testing import CliRunner
 
 from apps.cli import app
@@ -206,6 +206,15 @@ def test_an_error_of_one_process_ends_all_and_is_printed_once(tmp_path):
     assert done.stderr.count("error: ") == 1
     assert "error: 1.txt can't be read: No such file or directory" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.nightly
+def test_processes_of_torchrun_act_as_one(tmp_path):
+    """Other tests fork their ranks."""
+    words = "--model induction-by-hand --device tensor-parallel --out out"
+    done = torchrun(tmp_path, f"$interp ablate {words}")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["executor"] == "2 ranks"
 
 
 @pytest.mark.nightly

@@ -1,27 +1,21 @@
 """Models that several processes hold together have the numbers of one process.
 
-Each test starts the processes by ``torchrun``, which run a program beside this file: ``on_ranks``
-(runs, edits, gradients, sweeps, weights), ``analyses_on_ranks`` and ``scenes_on_ranks``.
+Each test starts the processes, which run a program beside this file: ``on_ranks`` (runs, edits,
+gradients, sweeps, weights), ``analyses_on_ranks`` and ``scenes_on_ranks``.
 """
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from architectures import ARCHITECTURES, COVERING, build
+from started_ranks import on_ranks
 
 import interp
 from interp.errors import InvalidInput
 from interp.tensor_parallel import Ranks, parallel, rank_bytes
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent
 BOUND = 1e-12
 """Of differences in float64."""
 BOUNDS = {"float64": BOUND, "float32": 1e-5}
@@ -32,26 +26,12 @@ ON_TWO = (
     *("llama float32", "mixtral float32"),
 )
 """Architectures of the slow test of two ranks; nightly, all of them run in both dtypes."""
-ON_FOUR = ("llama float64", "mixtral float64", "t5 float64", "llama float32")
+ON_FOUR = ("llama float64", "mixtral float64", "llama float32")
 """Of four ranks, more than there are key/value heads: some hold copies of them."""
 WITHOUT_COPIES = {"order_sensitivity", "permutation_covariance"}
 """Analyses that change a copy of the model."""
 
 pytestmark = pytest.mark.timeout(300)
-
-
-def on_ranks(size: int, program: str, folder: Path, *words: str) -> list[dict[str, Any]]:
-    """What each rank of a program wrote; ranks that ended before wrote nothing."""
-    paths = map(str, (TESTS.parent, TESTS, TESTS / "analyses"))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size))
-    command = [sys.executable, *launch, str(HERE / f"{program}.py"), str(folder), *words]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=280, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    files = (folder / f"{rank}.json" for rank in range(size))
-    return [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
 
 
 def is_shared(name: str, size: int) -> bool:
