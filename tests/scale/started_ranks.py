@@ -57,14 +57,14 @@ def on_ranks(size: int, program: str, folder: Path, *words: str) -> list[dict[st
     return [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
 
 
-def _wait_for(ranks: dict[int, Any], log: Path) -> None:
+def _wait_for(ranks: dict[Any, Any], log: Path) -> None:
     """Wait until all have ended; the first that fails, or the time limit, is an error."""
     deadline = time.monotonic() + SECONDS
     while ranks:
         ended = wait(list(ranks), max(0.0, deadline - time.monotonic()))
         assert ended, f"ranks were still running after {SECONDS} s: {log.read_text()}"
         for sentinel in ended:
-            rank = ranks.pop(int(sentinel))
+            rank = ranks.pop(sentinel)
             rank.join()
             assert rank.exitcode == 0, log.read_text()
 
