@@ -476,6 +476,8 @@ SINKS = ["gpt-oss"]
 """Those whose patterns have rows that sum to less than one."""
 HALF, OTHER_HALF = COVERING[::2], COVERING[1::2]
 """Of them, for laws that take a run a place."""
+NIGHTLY = [name for name in ARCHITECTURES if name not in COVERING][::2]
+"""Of the others, the half that laws which take long, and follow from faster ones, have nightly."""
 
 
 def covering(
@@ -495,17 +497,19 @@ def in_turn(
     kinds: Sequence[Any],
     some: Iterable[str] = COVERING,
     kinds_a_name: int | None = None,
+    nightly: Iterable[str] = (),
 ) -> list[Any]:
     """Every name with every kind, marked slow; but for one kind of each of ``some``, in turn.
 
-    With ``kinds_a_name``, all but so many kinds of each name, in turn, are marked nightly.
+    With ``kinds_a_name``, all but so many kinds of each name, in turn, are marked nightly; of names
+    in ``nightly``, all kinds.
     """
-    names, some = list(names), list(some)
+    names, some, nightly = list(names), list(some), {*nightly}.difference(some)
     turns = {name: turn for turn, name in enumerate(dict.fromkeys([*some, *names]))}
 
     def marks(name: str, number: int) -> list[pytest.MarkDecorator]:
         later = (number - turns[name]) % len(kinds)
-        if later >= (kinds_a_name or len(kinds)):
+        if name in nightly or later >= (kinds_a_name or len(kinds)):
             return [pytest.mark.nightly]
         return [] if later == 0 and name in some else [pytest.mark.slow]
 

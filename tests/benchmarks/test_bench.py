@@ -23,7 +23,10 @@ CPU = torch.device("cpu")
 BEGIN, END = MARKERS
 
 
+QUICKLY = ("--quick", "--threads", "1")
 SOME = "forward,stored,heads,paths,conductance"
+MEASURED = [name for name in command.SECTIONS if name != "scale"]
+"""Starting a Ray cluster takes as long as half of the other sections: it is measured nightly."""
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +35,7 @@ def without_peers(tmp_path_factory):
     out, printed = tmp_path_factory.mktemp("bench") / "bench.json", StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
         patch.setattr(peers, "version", lambda package: None)
-        words = ["--quick", "--threads", "1", "--only", SOME, "--out", str(out)]
-        assert command.main(words) == 0
+        assert command.main([*QUICKLY, "--only", SOME, "--out", str(out)]) == 0
     return out, printed.getvalue()
 
 
@@ -41,7 +43,7 @@ def without_peers(tmp_path_factory):
 def figures(tmp_path_factory):
     out = tmp_path_factory.mktemp("bench") / "bench.json"
     threads = torch.get_num_threads()
-    assert command.main(["--quick", "--threads", "1", "--out", str(out)]) == 0
+    assert command.main([*QUICKLY, "--only", ",".join(MEASURED), "--out", str(out)]) == 0
     assert torch.get_num_threads() == threads
     return out
 
@@ -53,7 +55,16 @@ def rows(figures):
 
 @pytest.mark.slow
 def test_every_section_gives_rows(rows):
-    assert {row["section"] for row in rows} == set(command.SECTIONS)
+    assert {row["section"] for row in rows} == set(MEASURED)
+
+
+@pytest.mark.nightly
+def test_workers_are_measured(tmp_path):
+    out = tmp_path / "bench.json"
+    assert command.main([*QUICKLY, "--only", "scale", "--out", str(out)]) == 0
+    rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    assert [row["mark"] is not None for row in rows] == [True, True, False, False, False]
+    assert all(row["ours"] is not None for row in rows)
 
 
 def of(rows, section, work="", kernel=None, against=""):

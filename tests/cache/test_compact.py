@@ -4,6 +4,7 @@ import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
+    NIGHTLY,
     OTHER_HALF,
     VARIED,
     assert_close,
@@ -79,7 +80,7 @@ def test_it_is_many_times_smaller_than_storing_everything(pos, times):
     assert stored >= times * (cache.nbytes - cache["logits"].nbytes)
 
 
-@pytest.mark.parametrize("name", covering(ARCHITECTURES, OTHER_HALF))
+@pytest.mark.parametrize("name", covering(ARCHITECTURES, OTHER_HALF, NIGHTLY))
 def test_recording_one_place_costs_no_more_than_that_place(name):
     for place in build(name).names:
         cache = recorded([place], name)

@@ -12,6 +12,7 @@ from allocations import BOUND, WIDE, allocated, wide
 from architectures import (
     ARCHITECTURES,
     HALF,
+    NIGHTLY,
     as_where,
     build_new,
     covering,
@@ -63,7 +64,7 @@ def check(model: Transformer, tokens: tuple, **options: object) -> None:
     assert abs(estimated.kept - stored) <= BOUND * stored, (estimated.kept / stored, options)
 
 
-@pytest.mark.parametrize(("name", "kind"), in_turn(WIDE, list(OPTIONS), HALF, kinds_a_name=1))
+@pytest.mark.parametrize(("name", "kind"), in_turn(WIDE, list(OPTIONS), HALF, 1, NIGHTLY))
 def test_the_estimate_of_a_run_is_what_it_allocates(name, kind):
     model = build_new(wide(name), dtype=torch.float32)
     options = dict(OPTIONS[kind])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
+    NIGHTLY,
     VARIED,
     assert_close,
     build,
@@ -115,7 +116,7 @@ def test_the_error_of_conductance_falls_with_the_square_of_the_steps(name):
     assert float(many[1:].max()) > 0.02
 
 
-@pytest.mark.parametrize("name", covering([name for name in ARCHITECTURES if adds(name)], VARIED))
+@pytest.mark.parametrize("name", covering(filter(adds, ARCHITECTURES), VARIED, NIGHTLY))
 def test_an_adaptive_path_makes_conductance_complete(name):
     model = build(name)
     attribution = scored(model, "conductance", 10, tolerance=0.01)

@@ -2,7 +2,16 @@
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, assert_close, build, covering, distance, padded, tokens_of
+from architectures import (
+    ARCHITECTURES,
+    NIGHTLY,
+    assert_close,
+    build,
+    covering,
+    distance,
+    padded,
+    tokens_of,
+)
 
 from analyses import run_circuits
 from interp import computation_graph, edits, metrics, run
@@ -11,9 +20,12 @@ from interp.graph import Graph, Writer
 
 BOUND = 1e-12
 ADDING = covering(
-    name
-    for name, config in ARCHITECTURES.items()
-    if all(s.norm.placement not in ("post", "stream") for s in config.stacks.values())
+    (
+        name
+        for name, config in ARCHITECTURES.items()
+        if all(s.norm.placement not in ("post", "stream") for s in config.stacks.values())
+    ),
+    nightly=NIGHTLY,
 )
 METRIC = metrics.logit_diff(1, 2)
 

@@ -11,6 +11,7 @@ import torch
 from architectures import (
     ARCHITECTURES,
     HALF,
+    NIGHTLY,
     as_where,
     assert_close,
     assert_identical,
@@ -101,7 +102,7 @@ def edits_at_places(model: Transformer, tokens: tuple[Tensor, ...], padding: str
     ]
 
 
-@pytest.mark.parametrize(("name", "padding"), in_turn(ARCHITECTURES, PADDING, HALF, kinds_a_name=1))
+@pytest.mark.parametrize(("name", "padding"), in_turn(ARCHITECTURES, PADDING, HALF, 1, NIGHTLY))
 def test_reuse_is_brute_force(name: str, padding: str) -> None:
     """metric(sweep)[edit, prompt] = metric(one whole forward with that edit)[prompt].
 

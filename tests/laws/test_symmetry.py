@@ -98,18 +98,18 @@ def assert_same_rows(actual: Rows, expected: Rows, what: str) -> None:
 
 
 def in_turn() -> list[object]:
-    """Every call on every model that it applies to; one model each is not slow.
+    """Every call on every model that it applies to; of these, all but one each are marked nightly.
 
-    Runs on one with another order of steps, with more norms or on an encoder, in turn, are marked
-    slow, the others nightly.
+    Half of the calls run, in turn, on a decoder by ``make test``; the other half on a model with
+    another order of steps, with more norms or on an encoder, and these runs are marked slow.
     """
     cases: list[object] = []
     for call in CALLS:
         refused = declared_for(call).refused
         others = [name for name in (*SLOW, *ENCODERS) if name not in refused]
-        turn, number = divmod(turn_of(call), len(FAST))
-        fast, slow = FAST[number], others[turn % len(others)]
-        marks = {fast: [], slow: [pytest.mark.slow]}
+        turn, number = divmod(turn_of(call), 2 * len(FAST))
+        is_slow, decoder = divmod(number, len(FAST))
+        marks = {others[turn % len(others)]: [pytest.mark.slow]} if is_slow else {FAST[decoder]: []}
         for name in (*FAST, *SLOW, *ENCODERS):
             if name not in refused:
                 marked = marks.get(name, [pytest.mark.nightly])

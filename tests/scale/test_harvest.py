@@ -7,6 +7,7 @@ from architectures import (
     ARCHITECTURES,
     HALF,
     IMAGES,
+    NIGHTLY,
     PAIRS,
     assert_close,
     assert_identical,
@@ -67,7 +68,7 @@ def stored(model, tmp_path_factory):
 # ---- what is stored -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", covering(ARCHITECTURES, HALF))
+@pytest.mark.parametrize("name", covering(ARCHITECTURES, HALF, NIGHTLY))
 def test_rows_are_those_of_a_run_of_each_text(name, tmp_path, monkeypatch):
     """Every place of every stack, in float64; texts in several pieces and shards."""
     monkeypatch.setattr(pieces, "PIECE_TOKENS", 10)

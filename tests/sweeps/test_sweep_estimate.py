@@ -3,7 +3,7 @@
 import pytest
 import torch
 from allocations import BOUND, WIDE, allocated, wide
-from architectures import build_new, in_turn, padded, tokens_of
+from architectures import NIGHTLY, build_new, in_turn, padded, tokens_of
 from torch import Tensor
 
 from interp import Transformer, edits, estimate_sweep, metrics, sweep
@@ -57,7 +57,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "case"), in_turn(WIDE, CASES, ["gpt2", "t5"], kinds_a_name=1))
+@pytest.mark.parametrize(("name", "case"), in_turn(WIDE, CASES, ["gpt2", "t5"], 1, NIGHTLY))
 def test_the_estimate_of_a_sweep_is_what_it_allocates(name, case):
     """With room for many edited forwards, and with room for one."""
     label, metric, (batch, pos) = case

@@ -63,8 +63,16 @@ def test_a_page_has_what_the_docstring_has(name):
     assert f"({FIGURES}/{name}.svg)" in stored(name)
 
 
+LONG_PAGES = [
+    *("attribute_edges", "explain_scores", "frequencies", "head_census", "neurons"),
+    *("order_sensitivity", "prune"),
+]
+"""Analyses whose pages take two seconds and more."""
+
+
 @pytest.mark.parametrize(
-    "name", covering(EXAMPLES, ["attention_pattern", "logit_lens", "patch_activations"])
+    "name",
+    covering(EXAMPLES, ["attention_pattern", "logit_lens", "patch_activations"], LONG_PAGES),
 )
 def test_a_page_is_what_the_command_writes(name, tmp_path):
     assert agrees(page(name, EXAMPLES[name], tmp_path), stored(name)), "run `make analyses`"
