@@ -78,8 +78,9 @@ test-real: .venv/.installed-notebooks .venv/.installed-real ## Run tests and not
 .PHONY: nightly
 nightly: export TEST_CHECKS_GROWTH := 4
 nightly: .venv/.installed-dev ## Run all tests with more checks and in their long forms, and other versions of what interp needs
-	$(BIN)/python -m pytest -m nightly $(PYTEST)
+	$(BIN)/python -m pytest -m "nightly and not real" $(PYTEST)
 	$(BIN)/python -m pytest $(PARALLEL) -m "not real" $(PYTEST)
+	$(MAKE) test-real PYTEST='-m "real and nightly" $(REAL_TESTS)'
 	$(MAKE) test-rounding
 	$(MAKE) test-lowest $(if $(NEWEST),test-newest)
 

@@ -11,7 +11,13 @@ pytest.importorskip("IPython", reason="in the extra [notebooks]")
 
 ALL = notebooks_in(NOTEBOOKS)
 OF_BUNDLED_MODELS = [path for path in ALL if path.parent.name != REAL]
-OF_PRETRAINED_MODELS = [path for path in ALL if path.parent.name == REAL]
+LONG = ("1-ioi-smollm2",)
+"""Notebooks that take more than a minute."""
+OF_PRETRAINED_MODELS = [
+    pytest.param(path, marks=[pytest.mark.nightly] if path.stem in LONG else [])
+    for path in ALL
+    if path.parent.name == REAL
+]
 
 
 @pytest.mark.notebook
