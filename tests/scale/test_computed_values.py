@@ -9,7 +9,7 @@ import pickle
 import pytest
 import torch
 from allocations import allocated
-from architectures import assert_close, build, padded, tokens_of
+from architectures import assert_close, build, covering, padded, tokens_of
 
 import interp
 from analyses import Ablation, ablate, predictions
@@ -77,7 +77,7 @@ def count_computed(monkeypatch) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5"])
+@pytest.mark.parametrize("name", covering(["gpt2", "llama", "bert", "t5"], ["llama", "t5"]))
 def test_values_that_are_computed_for_some_prompts_are_those_of_all(name, kind, monkeypatch):
     """The ablation has the numbers of all values at once; with other donors, it has others."""
     at_once = ablated(name, kind, memory=LITTLE)

@@ -95,13 +95,13 @@ def test_analyses_are_those_of_one_process(tmp_path):
         assert len(results) > 35
 
 
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory) -> list[dict[str, Any]]:
+@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.slow)], ids=["2 ranks"])
+def scenes(request, tmp_path_factory) -> list[dict[str, Any]]:
     """What each of two ranks saw."""
     folder = tmp_path_factory.mktemp("scenes")
     build("llama").save(folder / "model")
     names = ("traffic", "generation", "recording", "folder", "harvest", "mesh", "refusals", "dead")
-    return on_ranks(2, "scenes_on_ranks", folder, *names)
+    return on_ranks(request.param, "scenes_on_ranks", folder, *names)
 
 
 def test_a_plain_forward_gives_the_bytes_of_the_formula(scenes):

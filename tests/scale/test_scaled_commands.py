@@ -50,7 +50,9 @@ def whole(tmp_path_factory) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "kill", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
+)
 def test_a_killed_run_goes_on_with_other_workers_and_ends_with_the_same_bytes(
     tmp_path, whole, kill
 ):

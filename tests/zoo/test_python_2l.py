@@ -77,6 +77,7 @@ class TestHistory:
         rise = max(at[step + span] - at[step] for step in steps if step + span in at)
         assert rise > 0.6 * (scores[-1] - scores[0]) > 0.3
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("step", [python_2l.SAVED_STEPS[0], python_2l.SAVED_STEPS[-1]])
     def test_the_weights_of_a_step_are_those_that_were_measured(self, step, text_2l, history):
         saved = interp.load(f"python-2l@{step}")

@@ -35,6 +35,7 @@ def test_collections_do_not_visit_a_model_and_its_tokenizer(frozen):
     assert visited.isdisjoint(map(id, [model, *model.modules(), model.tokenizer]))
 
 
+@pytest.mark.slow
 def test_a_model_that_is_no_longer_kept_is_freed_when_the_next_one_is_loaded(frozen):
     model = weakref.ref(model_of("induction-by-hand"))
     offered._load.cache_clear()
