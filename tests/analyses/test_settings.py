@@ -18,6 +18,7 @@ from interp.errors import InvalidInput
 from interp.metrics import logit_diff
 
 
+@pytest.mark.slow
 def test_every_analysis_names_an_odd_setting_before_it_runs_the_model():
     """In a process of its own: see ``odd_settings.py``."""
     assert printed_by(Path(__file__).with_name("odd_settings.py")) == ""

@@ -148,6 +148,7 @@ def until_offered(app: AppTest, label: str, *, offered: bool = True) -> None:
     raise TimeoutError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "fields"),
     [
