@@ -12,7 +12,7 @@ from analyses.results.payload import encoded
 from apps.report.page import page as html_page
 from apps.widget.pictures import view_of
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EVIL = "<img src=x onerror=alert(1)>"
 END = "</script><script>alert(2)</script>"
 TOKENS = ["<|bos|>", "a", EVIL, END, "a", "b", "a"]
