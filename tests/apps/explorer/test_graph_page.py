@@ -22,6 +22,8 @@ from apps.explorer.pages.graph import (
 )
 from apps.explorer.view import Head, from_address
 
+pytestmark = pytest.mark.slow
+
 NAME = "python-4l"
 ARROW = " → "
 
@@ -220,7 +222,6 @@ def test_the_code_of_a_question_attaches_the_dictionaries(first):
     assert "dictionaries" not in ask.question.code()
 
 
-@pytest.mark.slow
 def test_the_folder_of_a_cross_layer_transcoder_gives_the_units(first, tmp_path, monkeypatch):
     """One of transcoders that write their own layer alone gives their graph, and their units."""
     view, results = first
