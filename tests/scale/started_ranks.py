@@ -40,6 +40,7 @@ def on_ranks(size: int, program: str, folder: Path, *words: str) -> list[dict[st
         "OMP_NUM_THREADS": "1",
     }
     argv, log = [str(HERE / f"{program}.py"), str(folder), *words], folder / "ranks.log"
+    log.touch()  # so that it can be read if no rank begins
     with mock.patch.dict(os.environ, shared):  # read by the process that is forked, where it starts
         ranks = [
             context.Process(target=_run, args=(argv, shared | {"RANK": str(rank)}, log))
