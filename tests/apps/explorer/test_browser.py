@@ -340,12 +340,6 @@ def test_a_click_on_a_token_that_was_written_asks_why(visitor, server):
     assert visitor.page.locator("[data-testid=stAlert]").count() == 0
 
 
-SHIFTS = """() => {
-    window.shifts = 0;
-    new PerformanceObserver((list) => {
-        for (const entry of list.getEntries()) window.shifts += entry.value;
-    }).observe({ type: 'layout-shift' });
-}"""
 MOVED = """() => new Promise((seen) => {
     new PerformanceObserver((list) => seen(list.getEntries()[0].value))
         .observe({ type: 'layout-shift' });
@@ -359,12 +353,12 @@ def test_nothing_moves_when_a_job_starts_or_ends(visitor, server):
     visitor.open(server.address(model="python-4l", page="heads", prompts="examples", method="zero"))
     visitor.finish()
     box = visitor.view("heads").locator(".w-scored").bounding_box()
-    visitor.page.evaluate(SHIFTS)
+    visitor.watch_shifts()
     visitor.page.get_by_role("radio", name="resample").click()
     resampled = visitor.view("heads").get_by_text("resample ablation").first
     expect(resampled).to_be_attached(timeout=TIMEOUT)
     visitor.finish()
-    assert visitor.page.evaluate("window.shifts") < 0.05
+    assert sum(score for score, _ in visitor.shifts()) < 0.05, visitor.shifts()
     assert visitor.view("heads").locator(".w-scored").bounding_box() == box
     assert visitor.page.evaluate(MOVED) > 0.05
 

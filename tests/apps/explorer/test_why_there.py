@@ -214,26 +214,18 @@ def visitor(chromium: Browser, server: Served) -> Iterator[Visit]:
         assert not visitor.complaints
 
 
-SHIFTS = """() => {
-    window.shifts = 0;
-    new PerformanceObserver((list) => {
-        for (const entry of list.getEntries()) window.shifts += entry.value;
-    }).observe({ type: 'layout-shift' });
-}"""
-
-
 @pytest.mark.browser
 @pytest.mark.slow
 def test_it_opens_below_the_panes_and_a_click_leads_to_the_writer(visitor, server):
     """Nothing moves when it opens; a term, then a head, are clicked on the canvas."""
     visitor.open(server.address(model="python-2l", page="heads", head="L1H0", query=15, key=9))
     visitor.finish()
-    visitor.page.evaluate(SHIFTS)
+    visitor.watch_shifts()
     visitor.page.get_by_text("Why there?", exact=True).click()
     terms = visitor.view(WHY_THERE)
     terms.locator("canvas").first.wait_for(timeout=TIMEOUT)
     visitor.finish()
-    assert visitor.page.evaluate("window.shifts") < 0.05
+    assert sum(score for score, _ in visitor.shifts()) < 0.05, visitor.shifts()
     box = terms.locator("[role=application], [tabindex='0']").first
     box.focus()
     box.press("ArrowDown")
