@@ -53,18 +53,6 @@ FINISHED = f"""() => {{
   return window.idleSince !== null && performance.now() - window.idleSince >= {QUIET};
 }}"""
 """Whether the page has been idle, without a job, at each frame for long enough."""
-WATCH_SHIFTS = """() => {
-  const at = (box) => `${Math.round(box.x)},${Math.round(box.y)} ${Math.round(box.width)}×` +
-    Math.round(box.height);
-  const named = (source) => `${(source.node?.textContent ?? "").trim().slice(0, 40)}: ` +
-    `${at(source.previousRect)} -> ${at(source.currentRect)}`;
-  window.shifts = [];
-  new PerformanceObserver((list) => {
-    for (const entry of list.getEntries())
-      window.shifts.push([entry.value, entry.sources.map(named)]);
-  }).observe({ type: "layout-shift" });
-}"""
-"""Record each layout shift from here on: its score, and what moved from where to where."""
 
 
 @dataclass(frozen=True)
@@ -120,14 +108,6 @@ class Visit:
         """Wait until no job is running for some time, since none is visible between two runs."""
         self.page.evaluate("window.idleSince = null")
         self.page.wait_for_function(FINISHED, timeout=TIMEOUT)
-
-    def watch_shifts(self) -> None:
-        """Record layout shifts from here on, also those soon after a click."""
-        self.page.evaluate(WATCH_SHIFTS)
-
-    def shifts(self) -> list[tuple[float, list[str]]]:
-        """The layout shifts since: the score of each, and what moved from where to where."""
-        return [(score, moved) for score, moved in self.page.evaluate("window.shifts")]
 
     def view(self, name: str) -> Any:  # noqa: ANN401 - a locator
         """The element of a drawn view, by its id."""

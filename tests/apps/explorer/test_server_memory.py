@@ -38,7 +38,7 @@ def test_many_prompts_leave_no_more_than_their_results(chromium):
 @pytest.mark.parametrize(
     ("model", "n_prompts", "growth"),
     [
-        pytest.param("python-2l", 5, 30e6, marks=pytest.mark.slow),
+        pytest.param("python-2l", 5, 30e6, marks=pytest.mark.nightly),
         pytest.param(
             "python-4l", 100, 100e6, marks=[pytest.mark.nightly, pytest.mark.timeout(3000)]
         ),

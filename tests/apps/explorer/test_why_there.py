@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from answered import answers, loaded, numbers, opened, views_by_id
+from layout_shifts import assert_little_moved, watch_layout_shifts
 from playwright.sync_api import Browser, expect
 
 from analyses import explain_scores
@@ -220,12 +221,12 @@ def test_it_opens_below_the_panes_and_a_click_leads_to_the_writer(visitor, serve
     """Nothing moves when it opens; a term, then a head, are clicked on the canvas."""
     visitor.open(server.address(model="python-2l", page="heads", head="L1H0", query=15, key=9))
     visitor.finish()
-    visitor.watch_shifts()
+    watch_layout_shifts(visitor)
     visitor.page.get_by_text("Why there?", exact=True).click()
     terms = visitor.view(WHY_THERE)
     terms.locator("canvas").first.wait_for(timeout=TIMEOUT)
     visitor.finish()
-    assert sum(score for score, _ in visitor.shifts()) < 0.05, visitor.shifts()
+    assert_little_moved(visitor)
     box = terms.locator("[role=application], [tabindex='0']").first
     box.focus()
     box.press("ArrowDown")
