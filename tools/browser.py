@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, Page, Request, sync_playwright
@@ -141,52 +141,81 @@ def served(*models: str, folder: Path | None = None) -> Generator[Served]:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """Run a browser until the end of the block."""
+def chromium(profile: Path | None = None) -> Generator[Browser]:
+    """Run a browser until the end of the block.
+
+    Args:
+        profile: a folder in which it stores what visits one after another need load and compile
+            once; by default, each visit does so anew.
+    """
+    options: Any = {"executable_path": CHROMIUM, "args": ["--no-sandbox", OFFLINE]}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", OFFLINE]
-        )
+        if profile is None:
+            browser = playwright.chromium.launch(**options)
+        else:
+            browser = playwright.chromium.launch_persistent_context(profile, **options).browser
+        assert browser is not None
+        for blank in [page for context in browser.contexts for page in context.pages]:
+            blank.close()
         yield browser
         browser.close()
 
 
 @contextmanager
-def visit(browser: Browser, server: Served, **options: Any) -> Iterator[Visit]:  # noqa: ANN401 - Playwright's
-    """Open a page with its own cookies and history.
+def visit(
+    browser: Browser,
+    server: Served,
+    viewport: tuple[int, int] = (1280, 800),
+    color_scheme: Literal["light", "dark"] = "light",
+) -> Generator[Visit]:
+    """Open a page with its own cookies, storage and history.
 
     Args:
         browser: the browser.
         server: the only server to which requests are expected.
-        options: options of ``browser.new_context``: ``viewport``, ``color_scheme`` …
+        viewport: width and height of the window, in pixels.
+        color_scheme: what the visitor prefers.
     """
-    context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
-    context.set_default_timeout(TIMEOUT)
-    visited = Visit(context.new_page())
+    with _empty_page(browser, server) as page:
+        page.set_default_timeout(TIMEOUT)
+        page.set_viewport_size({"width": viewport[0], "height": viewport[1]})
+        page.emulate_media(color_scheme=color_scheme)
+        visited = Visit(page)
 
-    def ask(request: Request) -> None:
-        if not request.url.startswith((server.url, "data:", "blob:")):
-            visited.outside.append(request.url)
+        def ask(request: Request) -> None:
+            if not request.url.startswith((server.url, "data:", "blob:")):
+                visited.outside.append(request.url)
 
-    def note(text: str) -> None:
-        visited.complaints.append(text)
+        def note(text: str) -> None:
+            visited.complaints.append(text)
 
-    context.on("request", ask)
-    page = visited.page
-    page.on("pageerror", lambda error: note(str(error)))
-    page.on("console", lambda line: note(line.text) if line.type == "error" else None)
-    page.on("websocket", lambda socket: socket.on("framereceived", count))
+        def count(payload: str | bytes) -> None:
+            visited.received += len(payload)
 
-    def count(payload: str | bytes) -> None:
-        visited.received += len(payload)
+        page.on("request", ask)
+        page.on("pageerror", lambda error: note(str(error)))
+        page.on("console", lambda line: note(line.text) if line.type == "error" else None)
+        page.on("websocket", lambda socket: socket.on("framereceived", count))
+        try:
+            yield visited
+        except Exception as error:
+            error.add_note(described(page, server))
+            raise
 
+
+@contextmanager
+def _empty_page(browser: Browser, server: Served) -> Generator[Page]:
+    """A page of a visitor new to the server: of the profile, if no other visitor has that."""
+    profile = next((context for context in browser.contexts if not context.pages), None)
+    context = profile or browser.new_context()
+    page = context.new_page()
+    if profile is not None:
+        kinds = {"origin": server.url, "storageTypes": "cookies,local_storage,indexeddb"}
+        profile.new_cdp_session(page).send("Storage.clearDataForOrigin", kinds)
     try:
-        yield visited
-    except Exception as error:
-        error.add_note(described(page, server))
-        raise
+        yield page
     finally:
-        context.close()
+        (context if profile is None else page).close()
 
 
 def described(page: Page, server: Served) -> str:

@@ -96,7 +96,7 @@ def difference(picture: Image.Image, stored: Image.Image) -> Difference:
 @contextmanager
 def opened(browser: Browser, server: Served, page: str) -> Iterator[Visit]:
     """A visitor of a page, once it is drawn."""
-    with visit(browser, server, viewport={"width": 1280, "height": HEIGHT}) as visitor:
+    with visit(browser, server, viewport=(1280, HEIGHT)) as visitor:
         visitor.open(server.address(model=MODEL, page=page, **PAGES[page]))
         visitor.finish()
         yield visitor

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     with served() as server, chromium() as browser:
         for name, scheme, width in product(options.only.split(","), SCHEMES, WIDTHS):
-            size = {"width": width, "height": HEIGHTS.get(name, WIDTHS[width])}
+            size = width, HEIGHTS.get(name, WIDTHS[width])
             with visit(browser, server, viewport=size, color_scheme=scheme) as visitor:
                 visitor.open(server.address(**ADDRESSES[name]))
                 visitor.finish()

@@ -99,9 +99,9 @@ def finding() -> Callable[..., Ablation]:
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser, for as long as tests need one."""
-    with launched() as browser:
+    with launched(profile=tmp_path_factory.mktemp("profile")) as browser:
         yield browser
 
 

@@ -84,6 +84,23 @@ def test_a_head_is_chosen_in_the_browser_and_followed_by_the_address(visitor, se
 
 
 @pytest.mark.slow
+def test_each_visitor_is_new_to_the_server(chromium, server):
+    """Also one who comes while another is there, or after another has left."""
+
+    def assert_new(visitor: Visit) -> None:
+        visitor.page.goto(f"{server.url}/_stcore/health")
+        stored = visitor.page.evaluate("[document.cookie, ...Object.keys(localStorage)].join()")
+        assert "seen" not in stored
+        visitor.page.evaluate("localStorage.seen = document.cookie = 'seen=1'")
+        assert visitor.page.evaluate("document.cookie + localStorage.seen").count("seen") == 2
+
+    for _ in range(2):
+        with visit(chromium, server) as first, visit(chromium, server) as second:
+            assert_new(first)
+            assert_new(second)
+
+
+@pytest.mark.slow
 def test_back_three_times_restores_three_views(visitor, server):
     opened(visitor, server, page="heads", text=TEXT, head="L0H1")
     visitor.finish()
@@ -184,8 +201,7 @@ def test_markup_in_a_prompt_is_text(visitor, server):
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_window_has_no_sideways_scroll(chromium, server, scheme):
-    size = {"width": 400, "height": 900}
-    with visit(chromium, server, viewport=size, color_scheme=scheme) as visitor:
+    with visit(chromium, server, viewport=(400, 900), color_scheme=scheme) as visitor:
         opened(visitor, server, page="heads", text=TEXT)
         main = visitor.page.locator("[data-testid=stMain]")
         assert main.evaluate("element => element.scrollWidth") <= 400
@@ -396,7 +412,7 @@ def box_of(drawn: Locator, is_so: Callable[[FloatRect], bool] = lambda _: True) 
 @pytest.mark.slow
 def test_1536_heads_are_on_one_screen(chromium, many):
     """Map, pattern and evidence in the window; few small patterns; folding, zoom and ranking."""
-    with visit(chromium, many, viewport={"width": 1440, "height": 900}) as visitor:
+    with visit(chromium, many, viewport=(1440, 900)) as visitor:
         visitor.open(many.address(model="many", page="heads", text="a b c d", method="zero"))
         heads = visitor.view("heads")
         heads.locator("[role=option]").first.wait_for(timeout=TIMEOUT)

@@ -22,7 +22,7 @@ EVIL = "</script><img src=x onerror=alert(1)> \u05e9\u05dc\u05d5\u05dd \u202e\u2
 
 @pytest.fixture
 def visitor(chromium: Browser, server: Served) -> Iterator[Visit]:
-    with visit(chromium, server, accept_downloads=True) as visitor:
+    with visit(chromium, server) as visitor:
         yield visitor
         assert not visitor.outside
         assert not visitor.complaints

@@ -209,7 +209,7 @@ def test_the_page_why_explains_the_pattern_of_a_chosen_node():
 
 @pytest.fixture
 def visitor(chromium: Browser, server: Served) -> Iterator[Visit]:
-    with visit(chromium, server, viewport={"width": 1440, "height": 900}) as visitor:
+    with visit(chromium, server, viewport=(1440, 900)) as visitor:
         yield visitor
         assert not visitor.outside
         assert not visitor.complaints
@@ -247,7 +247,7 @@ def test_it_opens_below_the_panes_and_a_click_leads_to_the_writer(visitor, serve
 @pytest.mark.slow
 def test_a_cell_step_by_step_in_dark_on_a_narrow_page(chromium, server):
     """Every step is drawn within 400 px, and Enter on the row chooses its key."""
-    with visit(chromium, server, viewport={"width": 400, "height": 900}, color_scheme="dark") as at:
+    with visit(chromium, server, viewport=(400, 900), color_scheme="dark") as at:
         at.open(
             server.address(
                 model="python-2l", page="heads", head="L1H0", query=15, key=9, asked="steps"
