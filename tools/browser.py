@@ -26,6 +26,7 @@ STARTS_WITHIN = 120
 """Seconds until the server must answer."""
 OFFLINE = f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {HOST}"
 """A switch of Chromium; intercepting each request in Python would slow every page."""
+LAUNCHED: Any = {"executable_path": CHROMIUM, "args": ["--no-sandbox", OFFLINE]}
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
 DRAWN = "[data-view][data-ready=true]"
 APPEARS = """([selector, text]) => {
@@ -141,22 +142,10 @@ def served(*models: str, folder: Path | None = None) -> Generator[Served]:
 
 
 @contextmanager
-def chromium(profile: Path | None = None) -> Generator[Browser]:
-    """Run a browser until the end of the block.
-
-    Args:
-        profile: a folder in which it stores what visits one after another need load and compile
-            once; by default, each visit does so anew.
-    """
-    options: Any = {"executable_path": CHROMIUM, "args": ["--no-sandbox", OFFLINE]}
+def chromium() -> Generator[Browser]:
+    """Run a browser until the end of the block."""
     with sync_playwright() as playwright:
-        if profile is None:
-            browser = playwright.chromium.launch(**options)
-        else:
-            browser = playwright.chromium.launch_persistent_context(profile, **options).browser
-        assert browser is not None
-        for blank in [page for context in browser.contexts for page in context.pages]:
-            blank.close()
+        browser = playwright.chromium.launch(**LAUNCHED)
         yield browser
         browser.close()
 
@@ -205,7 +194,7 @@ def visit(
 
 @contextmanager
 def _empty_page(browser: Browser, server: Served) -> Generator[Page]:
-    """A page of a visitor new to the server: of the profile, if no other visitor has that."""
+    """A page of a visitor new to the server; in a browser with a profile, of the first, in that."""
     profile = next((context for context in browser.contexts if not context.pages), None)
     context = profile or browser.new_context()
     page = context.new_page()

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, sync_playwright
 from typer.testing import CliRunner, Result
 
 from analyses import Ablation
 from apps.cli import app
 from interp.execution.provenance import Provenance
-from tools.browser import Served, described, served
-from tools.browser import chromium as launched
+from tools.browser import LAUNCHED, Served, described, served
 
 
 @pytest.hookimpl(wrapper=True)
@@ -100,9 +99,17 @@ def finding() -> Callable[..., Ablation]:
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser, for as long as tests need one."""
-    with launched(profile=tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
+    """A browser, for as long as tests need one.
+
+    It has a profile, so that visits one after another load and compile the same code once.
+    """
+    with sync_playwright() as playwright:
+        folder = tmp_path_factory.mktemp("profile")
+        profile = playwright.chromium.launch_persistent_context(folder, **LAUNCHED)
+        profile.pages[0].close()
+        assert profile.browser is not None
+        yield profile.browser
+        profile.close()
 
 
 @pytest.fixture(scope="session")
