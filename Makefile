@@ -94,7 +94,7 @@ THREADS ?= 1
 test-rounding: .venv/.installed-dev ## Run the tests of `make test` with sums rounded in another order
 	ATEN_CPU_CAPABILITY=$(word 1,$(ROUNDING)) MKL_CBWR=$(word 2,$(ROUNDING)) \
 		DNNL_MAX_CPU_ISA=$(word 3,$(ROUNDING)) TEST_THREADS=$(THREADS) \
-		$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not browser and not real" $(PYTEST)
+		$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not real" $(PYTEST)
 
 .PHONY: package
 package: .venv/.installed-dev ## Build wheel and sdist and test them in a clean environment

@@ -68,7 +68,7 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests that this machine cannot run, and tests that run only on request."""
+    """Leave out tests that cannot run here or run only on request; those in a browser are slow."""
     for marker in ON_REQUEST:
         if marker not in config.option.markexpr:
             marked = {item for item in items if item.get_closest_marker(marker)}
@@ -80,9 +80,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(needs_gpu))
         items[:] = [item for item in items if item not in needs_gpu]
 
+    browser_tests = [item for item in items if item.get_closest_marker("browser")]
+    for item in browser_tests:
+        item.add_marker(pytest.mark.slow)
     # Where the whole suite is promised to run, a missing browser must fail, not hide tests.
     if CHROMIUM is None and "CI" not in os.environ:
         skip = pytest.mark.skip(reason="no Chromium on the PATH: install the package chromium")
-        for item in items:
-            if item.get_closest_marker("browser"):
-                item.add_marker(skip)
+        for item in browser_tests:
+            item.add_marker(skip)

@@ -73,7 +73,7 @@ def view(page, id):
     return page.locator(f"[data-view={id}]")
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("file", ["index.html", "heads/L0H5.html"])
 def test_pages_open_from_files_at_any_width(site, opened, file, scheme):
     for width in (1100, 400):
@@ -182,7 +182,6 @@ def test_a_page_has_the_numbers_of_its_head(site):
         assert {"effects", "distances", "tokens", "texts"} <= {*by_id}
 
 
-@pytest.mark.slow
 def test_a_click_on_a_point_opens_the_page_of_the_head(site, opened):
     page = opened(site / "index.html")
     plot = view(page, "scan").locator(".w-plane .w-plot")
@@ -252,7 +251,6 @@ def test_another_scan_has_other_pages(site, tmp_path):
         assert file.read_bytes() == (same / file.relative_to(site)).read_bytes()
 
 
-@pytest.mark.slow
 def test_pages_of_many_long_texts_are_within_the_bound(tmp_path):
     """120 texts of 128 random tokens, at most of which some head looks at 8 keys."""
     model = interp.load("python-2l")

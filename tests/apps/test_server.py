@@ -359,7 +359,6 @@ def test_the_check_of_streamlit_would_open_one(tmp_path):
 
 
 @pytest.mark.browser
-@pytest.mark.slow
 def test_a_page_and_a_component_work_under_the_policy(server, chromium):
     page = chromium.new_page()
     complaints: list[str] = []

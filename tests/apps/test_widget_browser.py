@@ -12,7 +12,7 @@ from analyses.results.payload import encoded
 from apps.report.page import page as html_page
 from apps.widget.pictures import view_of
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 EVIL = "<img src=x onerror=alert(1)>"
 END = "</script><script>alert(2)</script>"
 TOKENS = ["<|bos|>", "a", EVIL, END, "a", "b", "a"]
@@ -161,7 +161,7 @@ def read_aloud(page):
     return page.locator("[role=status]").inner_text()
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_view_is_drawn_on_a_page_of_any_width(opened, scheme):
     for width in (1280, 400):
         page = opened(width, scheme)

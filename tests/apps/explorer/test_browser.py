@@ -83,7 +83,6 @@ def test_a_head_is_chosen_in_the_browser_and_followed_by_the_address(visitor, se
     assert 0 < visitor.received - before < CLICK
 
 
-@pytest.mark.slow
 def test_each_visitor_is_new_to_the_server(chromium, server):
     """Also one who comes while another is there, or after another has left."""
 
@@ -100,7 +99,6 @@ def test_each_visitor_is_new_to_the_server(chromium, server):
             assert_new(second)
 
 
-@pytest.mark.slow
 def test_back_three_times_restores_three_views(visitor, server):
     opened(visitor, server, page="heads", text=TEXT, head="L0H1")
     visitor.finish()
@@ -137,7 +135,6 @@ def tab_until(visitor: Visit, condition: str) -> None:
     raise AssertionError(f"no tab stop with {condition}")
 
 
-@pytest.mark.slow
 def test_the_keyboard_alone_leads_from_page_to_page(visitor, server):
     """Another head, a pin, the page Weights and back, without a pointer."""
     opened(visitor, server, page="heads", text=TEXT, head="L0H1")
@@ -156,7 +153,6 @@ def test_the_keyboard_alone_leads_from_page_to_page(visitor, server):
     assert address(visitor)["head"] == "L1H1"
 
 
-@pytest.mark.slow
 def test_a_link_shows_the_same_in_a_new_context(visitor, server, chromium):
     opened(visitor, server, page="heads", text=TEXT, head="L0H1")
     press(visitor, "heads", "}", "]")
@@ -168,7 +164,6 @@ def test_a_link_shows_the_same_in_a_new_context(visitor, server, chromium):
         assert not other.complaints
 
 
-@pytest.mark.slow
 def test_the_page_shows_the_value_of_the_analysis(visitor, server):
     """The selected cell's weight, as sent in 8 bits."""
     opened(visitor, server, page="heads", text=TEXT, head="L1H0", query=8, key=3)
@@ -177,7 +172,6 @@ def test_the_page_shows_the_value_of_the_analysis(visitor, server):
     assert abs(drawn - float(weight)) <= 1 / 510 + 1e-6
 
 
-@pytest.mark.slow
 def test_two_contexts_ablate_differently(visitor, server, chromium):
     opened(visitor, server, page="heads", text=TEXT, method="zero", head="L0H0")
     with visit(chromium, server) as other:
@@ -189,7 +183,6 @@ def test_two_contexts_ablate_differently(visitor, server, chromium):
     assert not torch.allclose(*effects)
 
 
-@pytest.mark.slow
 def test_markup_in_a_prompt_is_text(visitor, server):
     opened(visitor, server, page="heads", text=TEXT)
     visitor.page.get_by_label("Prompt", exact=True).fill(EVIL)
@@ -198,7 +191,6 @@ def test_markup_in_a_prompt_is_text(visitor, server):
     assert visitor.page.locator("img[src=x]").count() == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_window_has_no_sideways_scroll(chromium, server, scheme):
     with visit(chromium, server, viewport=(400, 900), color_scheme=scheme) as visitor:
@@ -227,7 +219,6 @@ def luminance(colour: str) -> float:
     return sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-@pytest.mark.slow
 def test_another_head_is_chosen_while_a_sweep_runs_and_cancelled_cells_stay(visitor, server):
     """A sweep that no other test asks for; Continue takes up what Cancel left."""
     view = {"model": "python-4l", "page": "heads", "prompts": "examples", "method": "resample"}
@@ -247,7 +238,6 @@ def test_another_head_is_chosen_while_a_sweep_runs_and_cancelled_cells_stay(visi
     expect(so_far).to_have_count(0, timeout=TIMEOUT)
 
 
-@pytest.mark.slow
 def test_from_the_strongest_head_to_the_weights_of_the_one_before_it(visitor, server, chromium):
     """Ablate an induction head and its partner; why, upstream, its OV; pin it, share the link."""
     page = visitor.page
@@ -285,7 +275,6 @@ def test_from_the_strongest_head_to_the_weights_of_the_one_before_it(visitor, se
         assert not other.complaints
 
 
-@pytest.mark.slow
 def test_a_pinned_view_stands_beside_the_current_one_on_one_scale(visitor, server):
     opened(visitor, server, page="heads", text=TEXT, head="L0H1", method="zero")
     visitor.finish()
@@ -303,7 +292,6 @@ def test_a_pinned_view_stands_beside_the_current_one_on_one_scale(visitor, serve
     expect(visitor.view("heads")).to_have_count(1, timeout=TIMEOUT)
 
 
-@pytest.mark.slow
 def test_a_new_prompt_while_a_sweep_runs_keeps_what_was_computed(visitor, server):
     """Asked again, the first sweep resumes from its cells; titles are those of the prompt shown."""
     first = server.address(model="python-4l", page="heads", prompts="examples")
@@ -319,7 +307,6 @@ def test_a_new_prompt_while_a_sweep_runs_keeps_what_was_computed(visitor, server
     visitor.page.wait_for_url(lambda url: "def+f" not in url, timeout=TIMEOUT)
 
 
-@pytest.mark.slow
 def test_what_is_typed_stays_while_cells_come(visitor, server):
     visitor.open(server.address(model="python-4l", page="heads", prompts="examples", metric="loss"))
     box = visitor.page.get_by_label("Prompt", exact=True)
@@ -328,7 +315,6 @@ def test_what_is_typed_stays_while_cells_come(visitor, server):
     expect(box).to_have_value("not sent yet")
 
 
-@pytest.mark.slow
 def test_a_token_in_the_middle_is_masked_by_a_double_click_and_shown_again(visitor, server):
     visitor.open(server.address(model="python-mlm", page="prompt", text="def f(x): return x"))
     visitor.finish()
@@ -346,7 +332,6 @@ def test_a_token_in_the_middle_is_masked_by_a_double_click_and_shown_again(visit
     assert address(visitor)["text"] == "def f(x): return x"
 
 
-@pytest.mark.slow
 def test_a_click_on_a_token_that_was_written_asks_why(visitor, server):
     opened(visitor, server, page="prompt", text=TEXT, asked="continuation", temperature="0.0")
     visitor.finish()
@@ -364,7 +349,6 @@ MOVED = """() => new Promise((seen) => {
 })"""
 
 
-@pytest.mark.slow
 def test_nothing_moves_when_a_job_starts_or_ends(visitor, server):
     """After another method of ablation was chosen; what moves soon after the click counts too."""
     visitor.open(server.address(model="python-4l", page="heads", prompts="examples", method="zero"))
@@ -409,7 +393,6 @@ def box_of(drawn: Locator, is_so: Callable[[FloatRect], bool] = lambda _: True) 
     raise AssertionError(f"the box of {drawn} is still {box}")
 
 
-@pytest.mark.slow
 def test_1536_heads_are_on_one_screen(chromium, many):
     """Map, pattern and evidence in the window; few small patterns; folding, zoom and ranking."""
     with visit(chromium, many, viewport=(1440, 900)) as visitor:
@@ -437,7 +420,6 @@ def test_1536_heads_are_on_one_screen(chromium, many):
         assert not visitor.complaints
 
 
-@pytest.mark.slow
 def test_the_report_of_a_page_opens_as_a_file(visitor, server, chromium, tmp_path):
     opened(visitor, server, page="heads", text=TEXT, head="L0H1", method="zero")
     visitor.finish()

@@ -24,7 +24,6 @@ def rank_of(visitor: Visit) -> str:
     return visitor.view("ranking").locator(".w-note").inner_text().partition(".")[0]
 
 
-@pytest.mark.slow
 def test_a_head_is_chosen_in_the_plane_by_keys_and_in_the_ranking_by_a_click(visitor, server):
     """The other pages show the same head, and the figure needs no scrolling."""
     page = visitor.page
@@ -50,7 +49,6 @@ def test_a_head_is_chosen_in_the_plane_by_keys_and_in_the_ranking_by_a_click(vis
     expect(visitor.view("heads")).to_have_attribute("data-head", "1,2")
 
 
-@pytest.mark.slow
 def test_a_token_of_a_text_shows_where_the_head_looks(visitor, server):
     visitor.open(server.address(model=MODEL, page="corpus", head="L1H0"))
     visitor.view("texts").wait_for(timeout=TIMEOUT)

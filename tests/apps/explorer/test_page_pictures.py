@@ -33,7 +33,6 @@ def stored(page: str = "heads", window: str = "light") -> Image.Image:
 
 
 @pytest.mark.browser
-@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_looks_as_in_its_picture_and_every_text_stands_out(
     page, chromium: Browser, server: Served, tmp_path
@@ -67,7 +66,6 @@ def assert_looks_as_in_its_picture(visitor: Visit, page: str, window: str, folde
 
 
 @pytest.mark.browser
-@pytest.mark.slow
 def test_every_text_of_a_story_stands_out(chromium: Browser, server: Served):
     with visit(chromium, server) as visitor:
         visitor.open(server.address(model=MODEL, page="story"))

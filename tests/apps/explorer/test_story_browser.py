@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 
 from tools.browser import TIMEOUT, Served, Visit, served, visit
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 MODEL = "induction-by-hand"
 TEXT = "abcdefab"

@@ -216,7 +216,6 @@ def visitor(chromium: Browser, server: Served) -> Iterator[Visit]:
 
 
 @pytest.mark.browser
-@pytest.mark.slow
 def test_it_opens_below_the_panes_and_a_click_leads_to_the_writer(visitor, server):
     """Nothing moves when it opens; a term, then a head, are clicked on the canvas."""
     visitor.open(server.address(model="python-2l", page="heads", head="L1H0", query=15, key=9))
@@ -244,7 +243,6 @@ def test_it_opens_below_the_panes_and_a_click_leads_to_the_writer(visitor, serve
 
 
 @pytest.mark.browser
-@pytest.mark.slow
 def test_a_cell_step_by_step_in_dark_on_a_narrow_page(chromium, server):
     """Every step is drawn within 400 px, and Enter on the row chooses its key."""
     with visit(chromium, server, viewport=(400, 900), color_scheme="dark") as at:
