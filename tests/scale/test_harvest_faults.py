@@ -55,7 +55,7 @@ def test_a_harvest_killed_before_any_rename_is_resumed_with_the_same_bytes(tmp_p
     assert step == 11  # three pieces, an index, six shards, and a run without a kill
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_harvest_killed_at_any_step_is_resumed_with_the_same_bytes(tmp_path):
     """Of six texts: two pieces and four shards. Leftover locks and temporary files are removed."""
     stored = partial(store, texts=TOKENS[:6])

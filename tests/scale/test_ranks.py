@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from architectures import ARCHITECTURES, HALF, build
+from declared import declarations
 from started_ranks import on_ranks
 
 import interp
@@ -85,9 +86,18 @@ def test_runs_edits_gradients_and_sweeps_are_those_of_one_process(tmp_path, size
         assert all("ranks can't share" in results[case] for case in set(cases) - compared)
 
 
-@pytest.mark.slow
-def test_analyses_are_those_of_one_process(tmp_path):
-    for results in on_ranks(2, "analyses_on_ranks", tmp_path):
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        pytest.param({"trace_paths"}, marks=pytest.mark.slow),
+        pytest.param(set[str](), marks=pytest.mark.nightly),
+    ],
+    ids=["most", "all"],
+)
+def test_analyses_are_those_of_one_process(tmp_path, left_out):
+    """The nightly test has those that take as long as ten others, too."""
+    names = [name for name in declarations() if name not in left_out]
+    for results in on_ranks(2, "analyses_on_ranks", tmp_path, *names):
         different = {name: text for name, text in results.items() if text}
         assert "a view of a model with dictionaries" in different.pop("check_dictionaries")
         assert set(different) == WITHOUT_COPIES

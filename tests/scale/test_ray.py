@@ -208,6 +208,7 @@ def test_a_port_that_never_answers_is_refused(unconnected):
         refused(f"127.0.0.1:{silent.getsockname()[1]}", "not a Ray cluster")
 
 
+@pytest.mark.nightly
 def test_a_server_that_closes_connections_is_refused(unconnected):
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
