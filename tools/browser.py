@@ -194,7 +194,7 @@ def visit(
 
 @contextmanager
 def _empty_page(browser: Browser, server: Served) -> Generator[Page]:
-    """A page of a visitor new to the server; in a browser with a profile, of the first, in that."""
+    """A page without stored data of the server: in the browser's profile, if that is free."""
     profile = next((context for context in browser.contexts if not context.pages), None)
     context = profile or browser.new_context()
     page = context.new_page()
