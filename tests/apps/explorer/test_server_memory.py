@@ -7,14 +7,16 @@ import pytest
 from benchmarks.memory import resident
 from tools.browser import TIMEOUT, served, visit
 
-pytestmark = pytest.mark.browser
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.nightly,
+    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc"),
+]
 
 FIRST = 12
 """Prompts after which the memory is read first."""
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
-@pytest.mark.nightly
 def test_many_prompts_leave_no_more_than_their_results(chromium):
     """What grows is mostly kept results, whose bound is tested by itself."""
     model = "induction-by-hand"
@@ -34,14 +36,11 @@ def test_many_prompts_leave_no_more_than_their_results(chromium):
         assert grown < 60e6
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 @pytest.mark.parametrize(
     ("model", "n_prompts", "growth"),
     [
-        pytest.param("python-2l", 5, 30e6, marks=pytest.mark.nightly),
-        pytest.param(
-            "python-4l", 100, 100e6, marks=[pytest.mark.nightly, pytest.mark.timeout(3000)]
-        ),
+        ("python-2l", 5, 30e6),
+        pytest.param("python-4l", 100, 100e6, marks=pytest.mark.timeout(3000)),
     ],
 )
 def test_prompts_on_all_pages_leave_little(chromium, model, n_prompts, growth):
